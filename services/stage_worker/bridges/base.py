@@ -1,0 +1,71 @@
+"""Bridges: the pure code that turns a request and upstream outputs into a stage's input.
+
+A bridge lives as long as one attempt and does no I/O: handles were fetched before it sees a body.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from services.stage_worker.engines.base import EngineInput
+from stagemesh.media import Body, OutputKind, Params, Request
+
+__all__ = ["Bridge", "Context", "Fed", "SourceSpec"]
+
+
+class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One input lane: the source stage's name, and the companion's where it is a companion's."""
+
+    lane: int
+    stage: str
+    companion: str = ""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bridge may know of its attempt.
+
+    `request.messages` is empty where the stage does not read the client's input; media in it is
+    inline.
+    """
+
+    request: Request
+    params: Params
+    stage: str
+    companion: str
+    choice: int
+    sources: tuple[SourceSpec, ...]
+    options: Mapping[str, Any]
+
+
+class Fed(msgspec.Struct, frozen=True, kw_only=True):
+    """One upstream output as a bridge gets it; `last` marks the end of its lane."""
+
+    source: SourceSpec
+    units: int
+    text: str = ""
+    ids: list[int] | None = None
+    kind: OutputKind = OutputKind.TEXT
+    body: Body | None = None
+    last: bool = False
+
+
+class Bridge(Protocol):
+    """Makes the inputs of one attempt.
+
+    The first input that it gives starts the attempt, later ones are appended to it. Once `complete`
+    is true it gives no more. It raises `MeshError` where the input cannot be used.
+    """
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything has been given."""
+        ...
+
+    def start(self) -> list[EngineInput]:
+        """Give what the request alone allows."""
+        ...
+
+    def feed(self, fed: Fed) -> list[EngineInput]:
+        """Take one upstream output; give what it completes."""
+        ...

@@ -1,0 +1,203 @@
+"""What a stage engine must do, and what it may assume.
+
+An engine runs attempts. It gets each attempt's input as the plain values below, made by the stage's
+bridge, and gives back one list of pieces for each of its own steps. It knows neither the link, nor
+positions, credit or handles; the worker adds those.
+
+Rules: no method blocks the event loop (loading and stepping run in a thread or a process); every
+submitted attempt gets exactly one last piece for each modality it was asked for (`end` set), or one
+piece with `error`; an aborted attempt gets one piece with `error.code == ABORTED`, or its ends if
+they were under way, at most one engine step later.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from stagemesh.media import Body, Message, Modality, OutputKind, Params
+from stagemesh.outcome import End, ErrorInfo
+
+__all__ = [
+    "AudioInput",
+    "Capabilities",
+    "ChatInput",
+    "Engine",
+    "EngineConfig",
+    "EngineInput",
+    "LoadReport",
+    "ModelCard",
+    "Piece",
+    "ResumeContract",
+    "TensorsInput",
+    "TextInput",
+    "Work",
+]
+
+from enum import IntEnum
+
+
+class ResumeContract(IntEnum):
+    """How a lost attempt may be continued: the same numbers as in `link.proto`."""
+
+    TOKENS = 1
+    PER_INPUT = 2
+    REPLAY = 3
+    RESTART = 4
+    NONE = 5
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do; fixed once it is loaded."""
+
+    input_modalities: frozenset[Modality]
+    output_modalities: frozenset[Modality]
+    stream_input: bool
+    stream_output: bool
+    resume_contract: ResumeContract
+    deterministic: bool
+    slots: int
+    """How many attempts it runs at once; it is never given more."""
+    context_tokens_max: int = 0
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What is loaded: its name, and the digest of its weights (empty where there are none)."""
+
+    model: str
+    digest: str = ""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mesh file says about the pool, with the names that an engine may need for logs."""
+
+    pool: str
+    replica_id: str
+    model: str
+    options: Mapping[str, Any] = {}
+
+
+class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation; the engine applies its own chat template and tokenizer."""
+
+    messages: tuple[Message, ...]
+
+
+class TextInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Some text; for an engine that streams its input, one piece of it."""
+
+    text: str
+    units: int = 0
+    """How many units of the source it covers; 0 where it came with the request."""
+
+
+class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An audio file or raw samples, undecoded; `param` is the client's name of the field."""
+
+    data: bytes
+    media_type: str
+    sample_rate_hz: int = 0
+    channels: int = 1
+    param: str = ""
+
+
+class TensorsInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Named tensors as safetensors buffers: the stage's own under "", a companion's under its name."""
+
+    buffers: Mapping[str, bytes]
+    text: str = ""
+
+
+EngineInput = ChatInput | TextInput | AudioInput | TensorsInput
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as an engine gets it.
+
+    `attempt` is the worker's own number for it, unique in the process. `seed` already includes the
+    choice. `streamed` means that more input comes by `append`, until `close_input`.
+    """
+
+    attempt: int
+    request_id: str
+    stage: str
+    companion: str
+    choice: int
+    seed: int
+    seed_explicit: bool
+    params: Params
+    wanted: frozenset[Modality]
+    ids_wanted: bool
+    input: EngineInput
+    streamed: bool = False
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One piece of an attempt's result.
+
+    `units` counts tokens for token text (with `ids`), characters for other text, samples of one
+    channel for audio, items else. `end` closes the modality's lane; `error` ends the whole attempt.
+    """
+
+    attempt: int
+    modality: Modality = Modality.TEXT
+    units: int = 0
+    text: str = ""
+    ids: list[int] | None = None
+    kind: OutputKind = OutputKind.TEXT
+    body: Body | None = None
+    end: End | None = None
+    error: ErrorInfo | None = None
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy an engine is; `steps` grows with every engine step."""
+
+    running: int
+    waiting: int
+    steps: int
+
+
+class Engine(Protocol):
+    """One model on one device."""
+
+    async def load(self, progress: Callable[[str], None]) -> ModelCard:
+        """Load the model and answer one warm-up; `progress` takes lines for an operator."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; valid after `load`."""
+        ...
+
+    def submit(self, work: Work) -> None:
+        """Start an attempt.
+
+        Raises:
+            MeshError: If its input cannot be served (too long, undecodable, unsupported).
+        """
+        ...
+
+    def append(self, attempt: int, piece: EngineInput) -> None:
+        """Give a streamed attempt its next input."""
+        ...
+
+    def close_input(self, attempt: int) -> None:
+        """Tell a streamed attempt that its input is complete."""
+        ...
+
+    def abort(self, attempt: int) -> None:
+        """Stop an attempt between two engine steps; unknown ones are ignored."""
+        ...
+
+    def outputs(self) -> AsyncIterator[list[Piece]]:
+        """Yield what each engine step gave, until `close`. Raises if the engine is broken."""
+        ...
+
+    def load_report(self) -> LoadReport:
+        """Tell how busy it is."""
+        ...
+
+    async def close(self) -> None:
+        """Stop everything, child processes included."""
+        ...

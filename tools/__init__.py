@@ -1,0 +1,1 @@
+"""Tools that make what the repository ships; none of them runs in a service."""

@@ -1,0 +1,28 @@
+"""Draws the demo's inputs."""
+
+import random
+
+__all__ = ["draw_question", "draw_sentence"]
+
+_TOPICS = [
+    "the sea", "a bicycle", "bread", "the moon", "a garden", "winter", "a library", "the piano",
+    "a river", "tea", "a lighthouse", "honey bees", "an old train", "the desert", "a market",
+]  # fmt: skip
+_KINDS = ["a short story", "two paragraphs", "a friendly letter", "a news report", "a description"]
+_WHO = ["my sister", "the teacher", "our neighbor", "the doctor", "his brother", "the captain"]
+_DID = ["bought", "found", "painted", "carried", "repaired", "borrowed"]
+_WHAT = ["a wooden table", "the yellow boat", "a heavy suitcase", "the broken window", "a red coat"]
+_WHERE = ["near the old church", "behind the train station", "in the quiet village", "by the lake"]
+_WHEN = ["on a cold morning", "after the long meeting", "before the summer ended", "last Saturday"]
+
+
+def draw_question(rng: random.Random) -> str:
+    """Draw a question whose answer is longer than a few words."""
+    return f"Write {rng.choice(_KINDS)} about {rng.choice(_TOPICS)}."
+
+
+def draw_sentence(rng: random.Random) -> str:
+    """Draw an English sentence of about fourteen plain words."""
+    parts = [rng.choice(words) for words in (_WHO, _DID, _WHAT, _WHERE, _WHEN)]
+    sentence = " ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."

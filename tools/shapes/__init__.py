@@ -1,0 +1,1 @@
+"""How the shapes model was made, and how its images are judged."""
