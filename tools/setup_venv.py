@@ -5,6 +5,7 @@ Needs nothing but a Python of the right age, and does nothing if nothing has cha
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +62,7 @@ def install(profile: str) -> None:
     links = [f"--find-links={place}" for place in places]
     # The registry's torch for Linux is a CUDA build and needs packages that the list leaves out.
     backend = [] if torch or "UV_TORCH_BACKEND" in os.environ else ["--torch-backend=cpu"]
-    _uv("install", "--no-deps", *links, *backend, "--requirement", str(lock))
+    _uv("install", "--no-deps", "--compile-bytecode", *links, *backend, "--requirement", str(lock))
 
 
 def install_project() -> None:
@@ -71,6 +74,7 @@ def main() -> int:
     """Set up, and say what is done and how long it takes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=["full", "light"], help="by itself the best that runs")
+    parser.add_argument("--show-profile", action="store_true", help="print what would be taken")
     parser.add_argument("--no-weights", action="store_true", help="leave the models' weights alone")
     asked = parser.parse_args()
     if sys.version_info < PYTHON_MIN:
@@ -79,10 +83,14 @@ def main() -> int:
     began_s = time.monotonic()
     best, why = best_profile()
     profile = asked.profile or best
-    if profile != best or best != "full":
-        _say(f"profile {profile} ({why})")
+    if asked.show_profile:
+        print(profile)
+        return 0
+    if asked.profile is None and profile != "full":
+        _say(f"taking the profile {profile}: {why}")
     try:
-        _settle(profile)
+        with _alone():
+            _settle(profile)
         if not asked.no_weights:
             weights = "services.stage_worker.engines.support.weights"
             _run(str(VENV / "bin" / "python"), "-m", weights, "pull", "--quiet")
@@ -91,6 +99,14 @@ def main() -> int:
         return 1
     _say(f"ready after {time.monotonic() - began_s:.1f} s")
     return 0
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    VENV.mkdir(exist_ok=True)
+    with (VENV / "stagemesh-setup.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _settle(profile: str) -> None:

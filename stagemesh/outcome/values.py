@@ -5,7 +5,16 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["End", "ErrorCode", "ErrorInfo", "FinishReason", "Outcome", "Terminal", "Timings", "Usage"]
+__all__ = [
+    "End",
+    "ErrorCode",
+    "ErrorInfo",
+    "FinishReason",
+    "Outcome",
+    "Terminal",
+    "Timings",
+    "Usage",
+]
 
 
 class Outcome(IntEnum):
@@ -57,7 +66,7 @@ class ErrorCode(IntEnum):
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The cause of an end that was not a success; `message` is for people, `reason` for programs."""
+    """The cause of an end that was not a success; `message` is for people, `reason` for code."""
 
     code: ErrorCode
     reason: str

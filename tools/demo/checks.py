@@ -4,12 +4,13 @@ import io
 import re
 import wave
 
+import inflect
 import jiwer
 import numpy as np
-from num2words import num2words
 
 __all__ = ["CheckFailed", "check", "loudness", "pcm_of_wav", "plausible_s", "word_error"]
 
+_NUMBERS = inflect.engine()
 SPEECH_CHARACTERS_PER_S = (6.0, 30.0)
 """No voice speaks more slowly or faster than this."""
 
@@ -52,5 +53,5 @@ def word_error(reference: str, heard: str) -> float:
 
 
 def _normal(text: str) -> str:
-    spelled = re.sub(r"\d+", lambda match: f" {num2words(int(match[0]))} ", text.lower())
+    spelled = re.sub(r"\d+", lambda match: f" {_NUMBERS.number_to_words(match[0])} ", text.lower())
     return " ".join(re.sub(r"[^a-z' ]", " ", spelled.replace("-", " ")).split())

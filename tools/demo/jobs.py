@@ -128,13 +128,13 @@ def spoken_chat(bench: Bench) -> str:
     text, pcm = "", b""
     for chunk in stream:
         for choice in chunk.choices:
-            audio: dict[str, Any] | None = getattr(choice.delta, "audio", None)
+            audio = choice.delta.audio
             if choice.delta.content:
                 order.append("text")
                 text += choice.delta.content
-            if audio and audio.get("data"):
+            if audio and audio.data:
                 order.append("audio")
-                pcm += base64.b64decode(audio["data"])
+                pcm += base64.b64decode(audio.data)
     (bench.out / "spoken_chat.txt").write_text(f"{VOICE_QUESTION}\n\n{text}\n")
     check("audio" in order and "text" in order, f"only {set(order)}")
     last_text = len(order) - 1 - order[::-1].index("text")
@@ -159,9 +159,10 @@ def image(bench: Bench) -> str:
         model="shapes",
         prompt=caption,
         response_format="b64_json",
-        size="32x32",  # type: ignore[call-overload]
+        size="32x32",
     )
-    data = base64.b64decode(answer.data[0].b64_json)
+    (made,) = answer.data or []
+    data = base64.b64decode(made.b64_json or "")
     (bench.out / "image.png").write_bytes(data)
     picture = Image.open(io.BytesIO(data))
     check(picture.format == "PNG" and picture.size == (32, 32), f"{picture.format} {picture.size}")

@@ -45,7 +45,7 @@ _POLYGONS: Final = {
     "heart": [
         (
             16 * math.sin(t) ** 3 / 15.5,
-            -(13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 15.5,
+            -sum(k * math.cos(n * t) for n, k in enumerate((13, -5, -2, -1), 1)) / 15.5,
         )
         for t in np.linspace(0, 2 * math.pi, 60)
     ],

@@ -138,7 +138,7 @@ def build_unet() -> UNet2DConditionModel:
 
 
 def build_scheduler() -> DDIMScheduler:
-    """Make the noise schedule: linear, ending in pure noise; the model predicts the clean sample."""
+    """Make the noise schedule: linear, ending in pure noise; the clean sample is predicted."""
     return DDIMScheduler(
         num_train_timesteps=1000,
         beta_schedule="linear",
@@ -168,7 +168,7 @@ def save(
 
 
 def learning_rate(top: float, step: int, part: float, hold: float = 0.4) -> float:
-    """Warm up over 100 steps, hold, then fall linearly to a hundredth; `part` of the budget is gone."""
+    """Warm up over 100 steps, hold, then fall to a hundredth; `part` of the budget is gone."""
     fall = 1.0 if part < hold else max(0.01, 1 - (part - hold) / (1 - hold))
     return top * min(1.0, (step + 1) / 100) * fall
 
@@ -200,7 +200,7 @@ def train(out: Path, minutes: float, batch_size: int, top_rate: float) -> int:
         ).input_ids
         loss = _loss(vae.encode(images), tokens, text_encoder, unet, scheduler)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         step += 1
@@ -229,7 +229,8 @@ def _loss(
     with torch.autocast("cpu", dtype=torch.bfloat16):
         predicted = unet(noisy, times, text_encoder(tokens)[0]).sample
     ratio = (signal / (1 - signal + 1e-8)).view(-1).clamp(max=4)
-    return ((predicted.float() - clean) ** 2).mean((1, 2, 3)).mul(1 + 0.25 * ratio).mean()
+    each: torch.Tensor = ((predicted.float() - clean) ** 2).mean((1, 2, 3))
+    return each.mul(1 + 0.25 * ratio).mean()
 
 
 def main() -> None:

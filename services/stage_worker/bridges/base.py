@@ -11,7 +11,7 @@ import msgspec
 from services.stage_worker.engines.base import EngineInput
 from stagemesh.media import Body, OutputKind, Params, Request
 
-__all__ = ["Bridge", "Context", "Fed", "SourceSpec"]
+__all__ = ["Bridge", "BridgeFactory", "Context", "Fed", "SourceSpec"]
 
 
 class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a bridge may know of its attempt.
 
     `request.messages` is empty where the stage does not read the client's input; media in it is
-    inline.
+    inline where the bridge reads media.
     """
 
     request: Request
@@ -68,4 +68,20 @@ class Bridge(Protocol):
 
     def feed(self, fed: Fed) -> list[EngineInput]:
         """Take one upstream output; give what it completes."""
+        ...
+
+
+class BridgeFactory(Protocol):
+    """Makes a bridge for each attempt: what the entry points of `stagemesh.bridges` name.
+
+    It raises `MeshError` where its options, or the sources of the attempt, make no sense.
+    """
+
+    @property
+    def reads_media(self) -> bool:
+        """Whether it reads the media of the request, which are then fetched first."""
+        ...
+
+    def __call__(self, context: Context) -> Bridge:
+        """Make the bridge of one attempt."""
         ...

@@ -7,10 +7,12 @@ positions, credit or handles; the worker adds those.
 Rules: no method blocks the event loop (loading and stepping run in a thread or a process); every
 submitted attempt gets exactly one last piece for each modality it was asked for (`end` set), or one
 piece with `error`; an aborted attempt gets one piece with `error.code == ABORTED`, or its ends if
-they were under way, at most one engine step later.
+they were under way, at most one engine step later. A piece with `error` may carry an `end` beside
+it, whose usage then counts.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
+from enum import IntEnum
 from typing import Any, Protocol
 
 import msgspec
@@ -33,8 +35,6 @@ __all__ = [
     "TextInput",
     "Work",
 ]
-
-from enum import IntEnum
 
 
 class ResumeContract(IntEnum):
@@ -102,7 +102,7 @@ class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorsInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Named tensors as safetensors buffers: the stage's own under "", a companion's under its name."""
+    """Named tensors as safetensors buffers: the stage's own under "", a companion's under its."""
 
     buffers: Mapping[str, bytes]
     text: str = ""

@@ -21,12 +21,13 @@ PATCH = 4
 
 
 class PixelShuffleVae(torch.nn.Module):
-    """Turns (batch, 3, height, width) into (batch, 48, height / 4, width / 4), and back, exactly."""
+    """Turns (batch, 3, height, width) into (batch, 48, height / 4, width / 4) and back."""
 
     def __init__(self, patch: int = PATCH) -> None:
         super().__init__()
         self.patch = patch
-        self.register_buffer("_anchor", torch.zeros(1), persistent=False)
+        self._tensor: torch.Tensor
+        self.register_buffer("_tensor", torch.zeros(1), persistent=False)
         # The pipeline derives its scale factor from the number of block channels.
         self.config = SimpleNamespace(
             block_out_channels=[0] * (int(math.log2(patch)) + 1),
@@ -39,12 +40,12 @@ class PixelShuffleVae(torch.nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type that the pipeline should use."""
-        return self._anchor.dtype
+        return self._tensor.dtype
 
     @property
     def device(self) -> torch.device:
         """Where the pipeline should put its tensors."""
-        return self._anchor.device
+        return self._tensor.device
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Fold pixels in [-1, 1] into latents."""
@@ -70,7 +71,8 @@ class PositionedConv(torch.nn.Module):
 
     def forward(self, latents: torch.Tensor) -> torch.Tensor:
         """Apply the convolution, then the map."""
-        return self.conv(latents) + self.pos
+        mapped: torch.Tensor = self.conv(latents)
+        return mapped + self.pos
 
 
 def assemble(
@@ -101,8 +103,8 @@ def load(folder: Path) -> StableDiffusionPipeline:
     unet.conv_in = PositionedConv(unet.conv_in, unet.config.sample_size)
     unet.load_state_dict(load_file(folder / "unet" / "diffusion_pytorch_model.safetensors"))
     unet.to(torch.float32).eval()
-    text_encoder = CLIPTextModel.from_pretrained(folder / "text_encoder", dtype=torch.float32).eval()
+    text_encoder = CLIPTextModel.from_pretrained(folder / "text_encoder", dtype=torch.float32)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer")
     return assemble(
-        tokenizer, text_encoder, unet, DDIMScheduler.from_pretrained(folder / "scheduler")
+        tokenizer, text_encoder.eval(), unet, DDIMScheduler.from_pretrained(folder / "scheduler")
     )

@@ -1,0 +1,1 @@
+"""The programs of StageMesh, which meet on the wire only."""

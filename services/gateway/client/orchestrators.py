@@ -1,0 +1,191 @@
+"""All orchestrators that this gateway is linked with, and the requests that they have from it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from services.gateway.client.exchange import Exchange
+from services.gateway.client.lines import Line
+from services.gateway.client.media import Media
+from services.gateway.client.peers import Peer
+from services.gateway.core.choice import choose
+from services.gateway.translate import SelfPortrait, open_frame
+from stagemesh.discovery import Endpoint, Source
+from stagemesh.errors import MeshError
+from stagemesh.link.pump import LinkPolicy
+from stagemesh.media import Request
+from stagemesh.outcome import ErrorInfo, Outcome, error_for
+from stagemesh.rpc import Tls
+from stagemesh.wire import PublishedModelValue
+
+__all__ = ["ClientPolicy", "Orchestrators"]
+
+_GROUP: Final = "orchestrators"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPolicy:
+    """The timers and bounds of requests."""
+
+    deadline_max_s: float = 3600.0
+    """No request lives longer, whatever its pipeline says."""
+    deadline_slack_s: float = 1.0
+    """How long after its deadline a request is ended here, where the orchestrator did not."""
+    abort_wait_s: float = 5.0
+    """How long an abort may stay unanswered before its request is forgotten."""
+    open_bytes_max: int = 3 * 1024 * 1024
+    """Of one request on the link; large media does not count."""
+
+
+class Orchestrators:
+    """Gives each request to the least loaded orchestrator that can take it."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        portrait: SelfPortrait,
+        media: Media,
+        policy: ClientPolicy,
+        link_policy: LinkPolicy,
+        tls: Tls | None,
+        insecure: bool,
+        on_drop: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self.portrait = portrait
+        self._media = media
+        self._policy = policy
+        self._link_policy = link_policy
+        self._tls = tls
+        self._insecure = insecure
+        self._on_drop = on_drop
+        self._lines: dict[Endpoint, Line] = {}
+        self._draining = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request could be given to somebody."""
+        return not self._draining and any(peer.takes_work for peer in self._peers())
+
+    @property
+    def links(self) -> int:
+        """How many orchestrators are linked now."""
+        return sum(1 for _ in self._peers())
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests are open."""
+        return sum(peer.open_requests for peer in self._peers())
+
+    @property
+    def models(self) -> dict[str, PublishedModelValue]:
+        """What the orchestrators publish, by name; ready if it is ready anywhere."""
+        models: dict[str, PublishedModelValue] = {}
+        for peer in self._peers():
+            for name, model in peer.models.items():
+                if name not in models or (model.ready and not models[name].ready):
+                    models[name] = model
+        return dict(sorted(models.items()))
+
+    async def open(self, request: Request, *, request_id: str, deadline_s: float = 0.0) -> Exchange:
+        """Give a request to an orchestrator; without a deadline it has its pipeline's.
+
+        Raises:
+            MeshError: If none can take it, or it is too large.
+        """
+        if self._draining:
+            raise MeshError(error_for("draining", retry_after_s=1.0))
+        choose(self._peers(), request.model)  # Before anything is stored.
+        sent = await self._media.put(request, request_id)
+        try:
+            return self._open(sent, request_id, deadline_s)
+        except BaseException:
+            self._media.release(request_id)
+            raise
+
+    def _open(self, request: Request, request_id: str, deadline_s: float) -> Exchange:
+        peer = choose(self._peers(), request.model)
+        slot = peer.slots.next()
+        frame = open_frame(
+            slot=slot, request_id=request_id, deadline_left_s=deadline_s, request=request
+        )
+        if frame.ByteSize() > self._policy.open_bytes_max:
+            raise MeshError(
+                error_for(
+                    "body_too_large",
+                    f"The messages are larger than {self._policy.open_bytes_max} bytes.",
+                    param="messages",
+                )
+            )
+        exchange = Exchange(
+            request,
+            request_id=request_id,
+            slot=slot,
+            window=(self.portrait.window_units, self.portrait.window_bytes),
+            owner=peer,
+            fetch=self._media.fetch,
+            on_drop=self._on_drop,
+        )
+        exchange.deadline = asyncio.get_running_loop().call_later(
+            (deadline_s or self._policy.deadline_max_s) + self._policy.deadline_slack_s,
+            exchange.fail,
+            error_for("deadline_exceeded"),
+            Outcome.DEADLINE_EXCEEDED,
+        )
+        peer.exchanges[slot] = exchange
+        peer.link.send_frame(frame)
+        return exchange
+
+    def drain(self) -> None:
+        """Take nothing new, and say so."""
+        self._draining = True
+        for peer in self._peers():
+            peer.link.ping_now()
+
+    def end_all(self, info: ErrorInfo) -> None:
+        """End every request that is still open."""
+        for peer in list(self._peers()):
+            for exchange in list(peer.exchanges.values()):
+                exchange.fail(info)
+
+    async def close(self) -> None:
+        """End all links in good order."""
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+
+    async def run(self) -> None:
+        """Follow discovery and keep the links, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            async for endpoints in self._source.watch(_GROUP):
+                self._follow(endpoints, tasks)
+
+    def _follow(self, endpoints: Iterable[Endpoint], tasks: asyncio.TaskGroup) -> None:
+        named = set(endpoints)
+        for endpoint in named - self._lines.keys():
+            line = Line(
+                endpoint,
+                portrait=self.portrait,
+                draining=lambda: self._draining,
+                policy=self._link_policy,
+                tls=self._tls,
+                insecure=self._insecure,
+                abort_wait_s=self._policy.abort_wait_s,
+                on_release=self._released,
+            )
+            self._lines[endpoint] = line
+            line.start(tasks, self._ended)
+        for endpoint, line in list(self._lines.items()):
+            line.list(endpoint in named)
+
+    def _ended(self, line: Line) -> None:
+        self._lines.pop(line.endpoint, None)
+
+    def _released(self, exchange: Exchange) -> None:
+        self._media.release(exchange.request_id)
+
+    def _peers(self) -> Iterator[Peer]:
+        return (line.peer for line in self._lines.values() if line.peer is not None)

@@ -1,0 +1,125 @@
+"""Plain values to frames of the orchestrator link, and back. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.media import Request
+from stagemesh.outcome import Terminal
+from stagemesh.wire import (
+    PublishedModelValue,
+    published_from_proto,
+    request_to_proto,
+    terminal_from_proto,
+)
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "SelfPortrait",
+    "abort_frame",
+    "fence_frame",
+    "handle_lost_frame",
+    "hello_of",
+    "models_of",
+    "open_frame",
+    "ping_of",
+    "takes_work",
+    "terminal_of",
+]
+
+PROTOCOL_VERSION: Final = 1
+
+_NO_EPOCH: Final = 2**32 - 1
+"""The epoch of a fence for what is unknown or done."""
+
+
+class SelfPortrait(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this gateway is; the windows are those of every request."""
+
+    gateway_id: str
+    incarnation: int
+    version: str
+    pid: int
+    payload_address: str
+    window_units: int
+    window_bytes: int
+
+
+def hello_of(portrait: SelfPortrait) -> link_pb2.Hello:
+    """Introduce this gateway."""
+    return link_pb2.Hello(
+        service=link_pb2.SERVICE_KIND_GATEWAY,
+        id=portrait.gateway_id,
+        incarnation=portrait.incarnation,
+        version=portrait.version,
+        protocol=PROTOCOL_VERSION,
+        pid=portrait.pid,
+        limits=link_pb2.LinkLimits(
+            window_units=portrait.window_units, window_bytes=portrait.window_bytes
+        ),
+        state=link_pb2.PROCESS_STATE_READY,
+        payload_address=portrait.payload_address,
+    )
+
+
+def ping_of(*, draining: bool) -> link_pb2.Ping:
+    """Give a sign of life."""
+    return link_pb2.Ping(
+        state=link_pb2.PROCESS_STATE_DRAINING if draining else link_pb2.PROCESS_STATE_READY
+    )
+
+
+def open_frame(
+    *, slot: int, request_id: str, deadline_left_s: float, request: Request
+) -> link_pb2.Frame:
+    """Give a request to an orchestrator, under its first epoch."""
+    return link_pb2.Frame(
+        open=link_pb2.Open(
+            slot=slot,
+            request_id=request_id,
+            epoch=1,
+            deadline_left_s=deadline_left_s,
+            request=request_to_proto(request),
+        )
+    )
+
+
+def abort_frame(slot: int, cause: str) -> link_pb2.Frame:
+    """End a request."""
+    return link_pb2.Frame(abort=link_pb2.Abort(slot=slot, cause=cause))
+
+
+def fence_frame(slot: int) -> link_pb2.Frame:
+    """Say that a slot means nothing here, or nothing any more."""
+    return link_pb2.Frame(fence=link_pb2.Fence(slot=slot, epoch=_NO_EPOCH))
+
+
+def handle_lost_frame(slot: int, handle_id: str) -> link_pb2.Frame:
+    """Say that the bytes of an output could not be fetched."""
+    return link_pb2.Frame(handle_lost=link_pb2.HandleLost(slot=slot, handle_id=handle_id))
+
+
+def terminal_of(message: link_pb2.Terminal) -> Terminal:
+    """Read the end of a request.
+
+    Raises:
+        MeshError: With `PROTOCOL`, if it names no outcome that is known here.
+    """
+    return terminal_from_proto(message)
+
+
+def models_of(
+    message: link_pb2.Hello | link_pb2.Ping,
+) -> dict[str, PublishedModelValue]:
+    """Read what an orchestrator publishes, by name.
+
+    Raises:
+        MeshError: If a pipeline is of a modality that is not known here.
+    """
+    return {pipeline.model: published_from_proto(pipeline) for pipeline in message.pipelines}
+
+
+def takes_work(state: int) -> bool:
+    """Tell whether a process in this state takes new requests."""
+    return state == link_pb2.PROCESS_STATE_READY

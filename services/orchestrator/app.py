@@ -1,0 +1,247 @@
+"""The composition root: makes the parts of one orchestrator, and starts and stops them in order."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+from grpc import aio
+
+from services.orchestrator.core.effects import PublishModels
+from services.orchestrator.core.machine import Orchestrator
+from services.orchestrator.core.settings import CoreSettings
+from services.orchestrator.driver import Driver, Ledger
+from services.orchestrator.servicer import (
+    ADMIN_SERVICE,
+    CLIENT_SERVICE,
+    LINK_SERVICES,
+    AdminServicer,
+    Calls,
+    GatewayLinks,
+    GatewayLinkServicer,
+    Generation,
+    OrchestratorServicer,
+    Presence,
+    register_admin,
+    register_clients,
+    register_links,
+)
+from services.orchestrator.settings import Settings
+from services.orchestrator.translate import Portrait, Submits
+from services.orchestrator.workers import Pools
+from stagemesh.discovery import open_source
+from stagemesh.ids import new_incarnation
+from stagemesh.link.pump import LinkPolicy
+from stagemesh.payload import PayloadReader, PayloadServicer, PayloadStore
+from stagemesh.pipeline import Mesh
+from stagemesh.rpc import RunningServer, open_channel, start_server
+from stagemesh.telemetry import Metrics, metrics, start_metrics
+
+__all__ = ["Program", "serve"]
+
+FLUSH_S: Final = 2.0
+"""How long the last answers may take to be written once nothing is open any more."""
+
+LEASE_S: Final = 3600.0
+"""Nobody sweeps: what a call put away is released when the call ends."""
+
+
+async def serve(settings: Settings, mesh: Mesh) -> None:
+    """Run one orchestrator until SIGTERM or SIGINT; see `Program.run` for what it raises."""
+    program = Program(settings, mesh)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, program.stop)
+    await program.run()
+
+
+class Program:
+    """One orchestrator; `ready` is set once its ports are open."""
+
+    def __init__(self, settings: Settings, mesh: Mesh, *, registry: Metrics = metrics) -> None:
+        self.ready = asyncio.Event()
+        self._settings = settings
+        self._mesh = mesh
+        self._registry = registry
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._error: Exception | None = None
+        self._incarnation = new_incarnation()
+        self._presence = Presence(self._portrait(), mesh)
+        self._core = Orchestrator(mesh, CoreSettings(orchestrators=settings.orchestrators))
+        ledger = Ledger(registry, self._presence.readiness())
+        ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
+        ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        self._driver = Driver(
+            self._core, observer=ledger, published=self._published, failed=self._fail
+        )
+        self._calls = Calls(self._driver)
+        self._gateways = GatewayLinks(self._driver)
+        self._pools = self._make_pools()
+        self._servers: dict[str, RunningServer] = {}
+
+    def stop(self) -> None:
+        """Begin to drain; `run` returns when it is done."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    async def run(self) -> None:
+        """Serve until `stop`, then drain.
+
+        Raises:
+            BadSettings: If an address is not allowed.
+            OSError: If an address cannot be bound, or the payload directory not be written.
+            ExceptionGroup: With what the core raised; the process must not go on with it.
+        """
+        async with AsyncExitStack() as stack:
+            stack.callback(self._driver.close)
+            await self._start(stack)
+            self._calls.attach()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pools.run(), name="pools")
+                self.ready.set()
+                await self._over
+                await self._drain()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        store = PayloadStore(
+            holder_id=settings.id,
+            incarnation=self._incarnation,
+            address=settings.advertised,
+            directory=settings.payload_directory,
+            bytes_max=settings.payload_bytes_max,
+            lease_s=LEASE_S,
+        )
+        stack.callback(store.close)
+        reader = await stack.enter_async_context(
+            PayloadReader(tls=settings.channel_tls, insecure=settings.insecure)
+        )
+        if settings.metrics:
+            scraped = await start_metrics(
+                settings.metrics, source=self._registry, insecure=settings.insecure
+            )
+            stack.push_async_callback(scraped.close)
+        await self._open_ports(stack, store, reader)
+        self._tell_readiness()
+
+    async def _open_ports(
+        self, stack: AsyncExitStack, store: PayloadStore, reader: PayloadReader
+    ) -> None:
+        settings, presence = self._settings, self._presence
+        admin = AdminServicer(self._core, self._pools.known, presence.hello)
+        links = GatewayLinkServicer(
+            self._gateways, hello=presence.hello, ping=presence.news, policy=LinkPolicy()
+        )
+        clients = OrchestratorServicer(
+            Generation(self._mesh, self._calls, store, reader),
+            self._driver,
+            self._core,
+            presence.models,
+        )
+        opened = partial(self._open_port, stack)
+        await opened(
+            "admin",
+            settings.admin,
+            partial(register_admin, admin),
+            (ADMIN_SERVICE,),
+            reflection=settings.reflection,
+        )
+        await opened(
+            "link",
+            settings.link,
+            partial(register_links, links, PayloadServicer(store)),
+            LINK_SERVICES,
+            reflection=settings.reflection,
+        )
+        await opened(
+            "grpc",
+            settings.grpc,
+            partial(register_clients, clients),
+            (CLIENT_SERVICE,),
+            reflection=True,
+        )
+
+    async def _open_port(
+        self,
+        stack: AsyncExitStack,
+        port: str,
+        address: str,
+        register: Callable[[aio.Server], None],
+        services: Sequence[str],
+        *,
+        reflection: bool,
+    ) -> None:
+        self._servers[port] = await start_server(
+            address,
+            register=register,
+            services=services,
+            reflection=reflection,
+            tls=self._settings.server_tls,
+            insecure=self._settings.insecure,
+        )
+        stack.push_async_callback(self._servers[port].stop, 0)
+
+    async def _drain(self) -> None:
+        """Let requests end, then write the last answers, then close links and ports."""
+        self._presence.draining = True
+        self._tell_readiness()
+        await self._driver.drain(self._settings.drain_s)
+        if self._error is not None:
+            raise self._error
+        self._gateways.close("drained")
+        self._pools.close("drained")
+        async with asyncio.TaskGroup() as tasks:
+            for server in self._servers.values():
+                tasks.create_task(server.stop(FLUSH_S))
+
+    def _portrait(self) -> Portrait:
+        return Portrait(
+            orchestrator_id=self._settings.id,
+            incarnation=self._incarnation,
+            version=version("stagemesh"),
+            pid=os.getpid(),
+            payload_address=self._settings.advertised,
+        )
+
+    def _make_pools(self) -> Pools:
+        settings, presence = self._settings, self._presence
+        return Pools(
+            self._driver,
+            Submits(self._mesh),
+            names=self._mesh.pools,
+            source=open_source(settings.discovery),
+            open_channel=partial(
+                open_channel, tls=settings.channel_tls, insecure=settings.insecure
+            ),
+            hello=presence.hello,
+            ping=presence.sign_of_life,
+            policy=LinkPolicy(),
+        )
+
+    def _published(self, effect: PublishModels) -> None:
+        self._presence.publish(effect)
+        self._tell_readiness()
+        self._gateways.tell_news()
+
+    def _tell_readiness(self) -> None:
+        """Tell health which models can be served, and whether any can."""
+        readiness = self._presence.readiness()
+        for model, ready in readiness.items():
+            self._servers["grpc"].set_serving(model, ready)
+        self._servers["grpc"].set_serving(CLIENT_SERVICE, any(readiness.values()))
+        for name in LINK_SERVICES:
+            self._servers["link"].set_serving(name, not self._presence.draining)
+        self._servers["admin"].set_serving(ADMIN_SERVICE, True)
+
+    def _inflight(self, pool: str) -> int:
+        return sum(view.in_flight for view in self._core.replica_views() if view.pool == pool)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        if not self._over.done():
+            self._over.set_exception(error)

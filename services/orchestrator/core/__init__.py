@@ -1,0 +1,1 @@
+"""The orchestrator's core: it decides, and never awaits."""

@@ -1,0 +1,209 @@
+"""What workers say of attempts, apart from their outputs."""
+
+from typing import Final
+
+import msgspec
+
+from services.orchestrator.core.credit import accept_inputs, pump_feed
+from services.orchestrator.core.effects import AbortAttempt
+from services.orchestrator.core.ending import (
+    abort_attempt,
+    fail,
+    let_go,
+    stop,
+    take_usage,
+)
+from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.placing import pend_again
+from services.orchestrator.core.replicas import Replica
+from services.orchestrator.core.request import Attempt, Standing, Verdict
+from services.orchestrator.core.state import State
+from stagemesh.link.core import Grant, Row
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal
+
+__all__ = [
+    "break_off",
+    "end_attempt",
+    "finish_attempt",
+    "forget_slot",
+    "grant_inputs",
+    "late_row",
+    "lose_attempt",
+    "lose_handle",
+]
+
+REFUSALS: Final = frozenset(
+    {
+        ErrorCode.ASLEEP,
+        ErrorCode.DRAINING,
+        ErrorCode.NO_REPLICA,
+        ErrorCode.OVERLOADED,
+        ErrorCode.PAUSED,
+        ErrorCode.STALLED,
+    }
+)
+
+
+def finish_attempt(state: State, attempt: Attempt) -> None:
+    """End an attempt whose lanes have all ended."""
+    if attempt.state is AttemptState.STOPPING:
+        _stopped(state, attempt)
+        return
+    let_go(state, attempt, AttemptState.FINISHED)
+    group = attempt.group
+    if all(other.state is AttemptState.FINISHED for other in group.attempts):
+        group.standing = Standing.OVER
+
+
+def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -> None:
+    """Take a worker's last word on an attempt whose lanes have not all ended."""
+    attempt = replica.attempts.get(slot)
+    if attempt is None:
+        _free_leftover(state, replica, slot)
+        return
+    take_usage(attempt.group.request, terminal.usage, terminal.timings)
+    if attempt.state is AttemptState.STOPPING:
+        _stopped(state, attempt)
+        return
+    error = _named(attempt, terminal)
+    if terminal.outcome is Outcome.REJECTED and _may_be_refused(attempt, error):
+        _refused(state, attempt, error)
+        return
+    cancelled = terminal.outcome is Outcome.CANCELLED
+    let_go(state, attempt, AttemptState.CANCELLED if cancelled else AttemptState.FAILED)
+    request = attempt.group.request
+    if terminal.outcome is Outcome.DEADLINE_EXCEEDED:
+        stop(state, request, Verdict(Outcome.DEADLINE_EXCEEDED, error), "deadline")
+    elif terminal.outcome is Outcome.REJECTED and request.first_output_s is None:
+        stop(state, request, Verdict(Outcome.REJECTED, error), "rejected")
+    else:
+        fail(state, request, error)
+
+
+def lose_attempt(state: State, attempt: Attempt) -> None:
+    """End an attempt that its worker does not have any more."""
+    if attempt.state is AttemptState.STOPPING:
+        _stopped(state, attempt)
+        return
+    let_go(state, attempt, AttemptState.LOST)
+    attempt.group.standing = Standing.LOST
+
+
+def forget_slot(state: State, replica: Replica, slot: int) -> None:
+    """Take a worker's word that a slot means nothing to it."""
+    attempt = replica.attempts.get(slot)
+    if attempt is None:
+        _free_leftover(state, replica, slot)
+    else:
+        lose_attempt(state, attempt)
+
+
+def break_off(state: State, attempt: Attempt, what: str) -> None:
+    """End an attempt whose worker broke the protocol, and its request."""
+    state.counts.protocol_errors += 1
+    link, cause = attempt.replica.link, f"protocol error: {what}"
+    state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
+    let_go(state, attempt, AttemptState.FAILED, by_worker=False)
+    fail(state, attempt.group.request, attempt.error("protocol_error", f"The worker's {what}."))
+
+
+def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) -> None:
+    """Drop a row that nobody waits for; its ends still tell when an engine slot is free."""
+    state.counts.rows_late += 1
+    if attempt is None:
+        lanes = replica.leftovers.get(row.slot)
+        if lanes is None:
+            if replica.is_stranger(row.slot):
+                state.orders.to_worker(
+                    AbortAttempt(link=replica.link, slot=row.slot, cause="unknown here")
+                )
+        elif row.end is not None:
+            lanes.discard(row.lane)
+            if not lanes:
+                _free_leftover(state, replica, row.slot)
+        return
+    if row.end is not None:
+        take_usage(attempt.group.request, row.end.usage, row.end.timings)
+        attempt.open_lanes.discard(row.lane)
+        if not attempt.open_lanes:
+            _stopped(state, attempt)
+
+
+def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
+    """Send attempts what their workers have room for."""
+    for grant in grants:
+        attempt = replica.attempts.get(grant.slot)
+        if attempt is None or not attempt.running:
+            continue
+        accept_inputs(attempt)
+        feed = attempt.feeds.get(grant.source)
+        if feed is not None:
+            feed.window.grant(grant.units, grant.bytes)
+            pump_feed(state, feed, attempt.group.request)
+
+
+def lose_handle(state: State, attempt: Attempt) -> None:
+    """End a request one of whose workers could not fetch its input."""
+    fail(state, attempt.group.request, attempt.error("handle_lost"))
+
+
+def _stopped(state: State, attempt: Attempt) -> None:
+    let_go(state, attempt, AttemptState.CANCELLED)
+    _maybe_pend_again(state, attempt)
+
+
+def _may_be_refused(attempt: Attempt, error: ErrorInfo) -> bool:
+    """Whether nothing came of the attempt's group yet, so that it can begin elsewhere."""
+    group = attempt.group
+    begun = any(lane.cursor.next or lane.cursor.ended for lane in group.lanes)
+    taken = any(feed.accepted for other in group.attempts for feed in other.feeds.values())
+    submitted = attempt.state is AttemptState.SUBMITTED
+    return error.code in REFUSALS and submitted and not begun and not taken
+
+
+def _refused(state: State, attempt: Attempt, error: ErrorInfo) -> None:
+    group = attempt.group
+    state.counts.refusals += 1
+    group.refusal = error
+    group.avoid.add(attempt.replica.link)
+    if not group.unfed:
+        group.unfed = True
+        for lane in group.sources:
+            lane.unfed += 1
+    let_go(state, attempt, AttemptState.REFUSED)
+    for other in group.attempts:
+        abort_attempt(state, other, "a companion was refused")
+    _maybe_pend_again(state, attempt)
+
+
+def _maybe_pend_again(state: State, attempt: Attempt) -> None:
+    """Let a refused group try again once all of it has let go."""
+    group = attempt.group
+    refused = any(other.state is AttemptState.REFUSED for other in group.attempts)
+    live = group.standing is Standing.LIVE and group.request.state is RequestState.RUNNING
+    if refused and live and not group.live():
+        pend_again(state, group)
+
+
+def _free_leftover(state: State, replica: Replica, slot: int) -> None:
+    if replica.leftovers.pop(slot, None) is not None:
+        state.roomy[replica.pool] = None
+
+
+def _named(attempt: Attempt, terminal: Terminal) -> ErrorInfo:
+    """Give the cause of an attempt's end, with the names of its place filled in."""
+    error = terminal.error
+    if terminal.outcome is Outcome.COMPLETED:
+        return attempt.error("protocol_error", "The worker ended an attempt with open lanes.")
+    if terminal.outcome is Outcome.CANCELLED and (not error or error.code is ErrorCode.ABORTED):
+        return attempt.error("replica_lost", "The worker gave the attempt up.")
+    place = attempt.error("engine_error")
+    if error is None:
+        return place
+    return msgspec.structs.replace(
+        error,
+        stage=place.stage,
+        pool=place.pool,
+        replica_id=place.replica_id,
+        attempt=place.attempt,
+    )

@@ -1,0 +1,241 @@
+"""How requests and attempts end: each of them once."""
+
+from typing import Final, NamedTuple
+
+from services.orchestrator.core.admission import Admission
+from services.orchestrator.core.credit import close_feeds
+from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
+from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.replicas import Replica
+from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Verdict
+from services.orchestrator.core.state import State
+from services.orchestrator.core.timers import Due
+from services.orchestrator.core.views import view_request
+from stagemesh.media import Modality
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, Timings, Usage
+
+__all__ = [
+    "Release",
+    "abort_attempt",
+    "admit",
+    "complete",
+    "drop_group",
+    "fail",
+    "fail_or_reject",
+    "finish_stopped",
+    "let_go",
+    "release_handles",
+    "stop",
+    "take_usage",
+]
+
+
+class Release(NamedTuple):
+    """What is to be released when a request is over."""
+
+    request_id: str
+    epoch: int
+    holders: tuple[Replica, ...]
+
+
+_COMPLETED: Final = Verdict(Outcome.COMPLETED, None)
+
+
+def fail(state: State, request: OpenRequest, error: ErrorInfo) -> None:
+    """Let a request fail, unless it is ending already."""
+    stop(state, request, Verdict(Outcome.FAILED, error), "failed")
+
+
+def fail_or_reject(state: State, request: OpenRequest, error: ErrorInfo) -> None:
+    """Let a request fail; if nothing of it was started it counts as never taken."""
+    outcome = Outcome.FAILED if request.started else Outcome.REJECTED
+    stop(state, request, Verdict(outcome, error), "failed")
+
+
+def stop(state: State, request: OpenRequest, verdict: Verdict, cause: str) -> None:
+    """Give a request its verdict: outputs are dropped, attempts aborted once each.
+
+    The terminal follows when every attempt has let go, or after `abort_ack_s`.
+    """
+    if request.state not in (RequestState.QUEUED, RequestState.RUNNING):
+        return
+    request.move(RequestState.STOPPING)
+    request.verdict = verdict
+    state.timers.cancel(request.end_timer)
+    for lane in request.lanes.values():
+        lane.clear()
+    request.journal_bytes = 0
+    for group in request.groups:
+        _stop_group(state, group, cause)
+    if request.live:
+        request.end_timer = state.arm(state.settings.abort_ack_s, Due.ABORT_ACK, request)
+    else:
+        _finish(state, request, verdict)
+
+
+def complete(state: State, request: OpenRequest) -> None:
+    """End a request that has given its client everything."""
+    _finish(state, request, _COMPLETED)
+
+
+def finish_stopped(state: State, request: OpenRequest) -> None:
+    """End a stopping request, whether or not its attempts have let go."""
+    if request.verdict is not None:
+        _finish(state, request, request.verdict)
+
+
+def drop_group(state: State, group: Group, cause: str) -> None:
+    """End a group that nobody needs; what it still holds is told to stop."""
+    _stop_group(state, group, cause)
+    if group.unfed:
+        group.unfed = False
+        for lane in group.sources:
+            lane.unfed -= 1
+            group.request.journal_bytes += lane.trim()
+
+
+def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:
+    """Tell the worker of a running attempt to stop it."""
+    if not attempt.running:
+        return
+    attempt.move(AttemptState.STOPPING)
+    link = attempt.replica.link
+    state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
+    close_feeds(state, attempt)
+
+
+def let_go(state: State, attempt: Attempt, to: AttemptState, *, by_worker: bool = True) -> None:
+    """End an attempt that was submitted.
+
+    Its engine slot is free at once if the worker said so, else when the worker will.
+    """
+    replica = attempt.replica
+    attempt.move(to)
+    del replica.attempts[attempt.slot]
+    if not by_worker:
+        replica.leftovers[attempt.slot] = attempt.open_lanes
+    state.roomy[replica.pool] = None
+    close_feeds(state, attempt)
+    request = attempt.group.request
+    request.live -= 1
+    state.touch(request)
+
+
+def admit(state: State, admission: Admission) -> None:
+    """Let in whoever may run now."""
+    while (request := admission.next_admitted()) is not None:
+        request.move(RequestState.RUNNING)
+        request.admitted_s = state.now_s
+        state.touch(request)
+
+
+def release_handles(state: State, release: Release) -> None:
+    """Let workers drop what they keep for a request."""
+    for replica in release.holders:
+        if not replica.lost:
+            state.orders.to_worker(
+                ReleaseHandles(
+                    link=replica.link, request_id=release.request_id, epoch=release.epoch
+                )
+            )
+
+
+def take_usage(request: OpenRequest, usage: Usage, timings: Timings) -> None:
+    """Note what a worker says of a prompt, the first time that one is told, and of its work."""
+    request.compute_s += timings.compute_s
+    known = request.prompt
+    first = usage.prompt_tokens and not known.prompt_tokens
+    request.prompt = Usage(
+        prompt_tokens=usage.prompt_tokens if first else known.prompt_tokens,
+        cached_tokens=usage.cached_tokens if first else known.cached_tokens,
+        audio_input_samples=known.audio_input_samples or usage.audio_input_samples,
+    )
+
+
+def _stop_group(state: State, group: Group, cause: str) -> None:
+    group.ticket = None
+    state.timers.cancel(group.timer)
+    group.standing = Standing.OVER
+    for attempt in group.attempts:
+        if attempt.state is AttemptState.PENDING:
+            attempt.move(AttemptState.CANCELLED)
+        else:
+            abort_attempt(state, attempt, cause)
+
+
+def _finish(state: State, request: OpenRequest, verdict: Verdict) -> None:
+    request.move(RequestState.DONE)
+    usage_complete = not request.live
+    for group in request.groups:
+        group.standing = Standing.OVER
+        for attempt in group.attempts:
+            if attempt.state is AttemptState.STOPPING:
+                let_go(state, attempt, AttemptState.CANCELLED, by_worker=False)
+    terminal = Terminal(
+        outcome=verdict.outcome,
+        error=verdict.error,
+        usage=_usage(request, complete=usage_complete),
+        timings=_timings(request, state.now_s),
+    )
+    if not request.client_lost:
+        del request.client.requests[request.slot]
+        state.orders.to_client(
+            EndRequest(
+                link=request.client.link,
+                slot=request.slot,
+                request_id=request.request_id,
+                terminal=terminal,
+            )
+        )
+    _forget(state, request, terminal)
+
+
+def _forget(state: State, request: OpenRequest, terminal: Terminal) -> None:
+    """Drop every trace of a request but its tombstone and its last view."""
+    for timer in (
+        request.deadline_timer, request.end_timer, request.slow_timer, request.renewal_timer,
+    ):  # fmt: skip
+        state.timers.cancel(timer)
+    del state.requests[request.request_id]
+    state.touched.pop(request, None)
+    aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
+    state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
+    state.remember(view_request(request, state.now_s, terminal))
+    # A client that has everything may still be fetching what it was given by handle.
+    completed = terminal.outcome is Outcome.COMPLETED
+    later = tuple(replica for replica, shown in request.holders.items() if shown and completed)
+    now = tuple(replica for replica in request.holders if replica not in later)
+    release_handles(state, Release(request.request_id, request.epoch, now))
+    if later:
+        release = Release(request.request_id, request.epoch, later)
+        state.arm(state.settings.release_grace_s, Due.RELEASE, release)
+    admission = state.admissions[request.plan.pipeline.name]
+    admission.leave(request)
+    admit(state, admission)
+
+
+def _usage(request: OpenRequest, *, complete: bool) -> Usage:
+    given = dict.fromkeys(Modality, 0)
+    for lane in request.lanes.values():
+        if lane.visible:
+            given[lane.modality] += lane.delivered
+    return Usage(
+        prompt_tokens=request.prompt.prompt_tokens,
+        cached_tokens=request.prompt.cached_tokens,
+        completion_tokens=given[Modality.TEXT],
+        audio_input_samples=request.prompt.audio_input_samples,
+        audio_output_samples=given[Modality.AUDIO],
+        images=given[Modality.IMAGE],
+        complete=complete,
+    )
+
+
+def _timings(request: OpenRequest, now_s: float) -> Timings:
+    admitted_s = now_s if request.admitted_s is None else request.admitted_s
+    first_s = request.first_output_s
+    return Timings(
+        queue_s=admitted_s - request.opened_s,
+        first_output_s=0.0 if first_s is None else first_s - request.opened_s,
+        compute_s=request.compute_s,
+        total_s=now_s - request.opened_s,
+    )

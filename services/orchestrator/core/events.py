@@ -1,0 +1,189 @@
+"""What happened. The past tense is deliberate: an event cannot be refused.
+
+Links are numbered by the shell; a number is never used again. A *client* link is a gateway's, or a
+`Generate` call that the orchestrator plays the gateway for. A *worker* link belongs to one replica.
+"""
+
+from typing import Any
+
+import msgspec
+
+from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from stagemesh.link.core import Grant, Row
+from stagemesh.media import Request
+from stagemesh.outcome import Terminal
+
+__all__ = [
+    "AbortAsked",
+    "AttemptEnded",
+    "AttemptUnknown",
+    "ClientAttached",
+    "ClientLost",
+    "CreditGranted",
+    "DrainAsked",
+    "Event",
+    "HandleLost",
+    "InputCreditGranted",
+    "Opened",
+    "ReplicaAttached",
+    "ReplicaListed",
+    "ReplicaLost",
+    "ReplicaReported",
+    "RequestAbortAsked",
+    "RowsArrived",
+    "Tick",
+]
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    pass
+
+
+class ClientAttached(_Event, frozen=True, kw_only=True):
+    """A client link opened; its Hello gave the first window of every request on it."""
+
+    link: int
+    window_units: int
+    window_bytes: int
+
+
+class ClientLost(_Event, frozen=True, kw_only=True):
+    """A client link broke, with every request on it."""
+
+    link: int
+
+
+class Opened(_Event, frozen=True, kw_only=True):
+    """A client gave a request, under a slot that it chose. `body` goes into Submit unopened."""
+
+    link: int
+    slot: int
+    request_id: str
+    epoch: int
+    deadline_left_s: float
+    request: Request
+    body: Any
+
+
+class AbortAsked(_Event, frozen=True, kw_only=True):
+    """A client wants one of its requests ended."""
+
+    link: int
+    slot: int
+    cause: str
+
+
+class RequestAbortAsked(_Event, frozen=True, kw_only=True):
+    """Somebody wants a request ended and knows only its id."""
+
+    request_id: str
+    cause: str
+
+
+class CreditGranted(_Event, frozen=True, kw_only=True):
+    """A client took outputs: totals for each of its slots."""
+
+    link: int
+    grants: list[Grant]
+
+
+class HandleLost(_Event, frozen=True, kw_only=True):
+    """A client, or a worker, could not fetch the bytes of a handle."""
+
+    link: int
+    slot: int
+    handle_id: str
+
+
+class ReplicaAttached(_Event, frozen=True, kw_only=True):
+    """A worker link opened."""
+
+    link: int
+    pool: str
+    replica_id: str
+    incarnation: int
+    card: WorkerCard
+    state: WorkerState
+    window_units: int
+    window_bytes: int
+
+
+class ReplicaReported(_Event, frozen=True, kw_only=True):
+    """A worker told its state and load."""
+
+    link: int
+    state: WorkerState
+    load: LoadReport
+
+
+class ReplicaListed(_Event, frozen=True, kw_only=True):
+    """Discovery names a replica, or no longer does; an unlisted one gets no new attempts."""
+
+    replica_id: str
+    listed: bool
+
+
+class ReplicaLost(_Event, frozen=True, kw_only=True):
+    """A worker link broke, with every attempt on it."""
+
+    link: int
+
+
+class RowsArrived(_Event, frozen=True, kw_only=True):
+    """A worker sent outputs, in the order of its message."""
+
+    link: int
+    rows: list[Row]
+
+
+class AttemptEnded(_Event, frozen=True, kw_only=True):
+    """A worker ended an attempt whose lanes have not all ended."""
+
+    link: int
+    slot: int
+    terminal: Terminal
+
+
+class AttemptUnknown(_Event, frozen=True, kw_only=True):
+    """A worker does not know a slot."""
+
+    link: int
+    slot: int
+
+
+class InputCreditGranted(_Event, frozen=True, kw_only=True):
+    """A worker took inputs: totals for each slot and source lane."""
+
+    link: int
+    grants: list[Grant]
+
+
+class DrainAsked(_Event, frozen=True, kw_only=True):
+    """The process is to stop: nothing new, and what is open ends within `drain_s`."""
+
+    drain_s: float
+
+
+class Tick(_Event, frozen=True, kw_only=True):
+    """The instant promised by `next_wakeup_s` has come."""
+
+
+Event = (
+    AbortAsked
+    | AttemptEnded
+    | AttemptUnknown
+    | ClientAttached
+    | ClientLost
+    | CreditGranted
+    | DrainAsked
+    | HandleLost
+    | InputCreditGranted
+    | Opened
+    | ReplicaAttached
+    | ReplicaListed
+    | ReplicaLost
+    | ReplicaReported
+    | RequestAbortAsked
+    | RowsArrived
+    | Tick
+)

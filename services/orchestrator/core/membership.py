@@ -1,0 +1,118 @@
+"""Replicas come, report, stall and go."""
+
+from math import inf
+from typing import Final
+
+from services.orchestrator.core.attempts import lose_attempt
+from services.orchestrator.core.events import ReplicaAttached, ReplicaReported
+from services.orchestrator.core.placing import requeue, watch
+from services.orchestrator.core.replicas import Replica, ReplicaPool
+from services.orchestrator.core.state import State
+from services.orchestrator.core.timers import Due
+
+__all__ = ["attach", "list_replica", "lose_replica", "progressed", "report", "stall_due"]
+
+UNLISTED_MAX: Final = 4096
+
+
+def attach(state: State, event: ReplicaAttached) -> None:
+    """Take a replica in; an older link of the same replica gets nothing new."""
+    pool = state.pools.get(event.pool)
+    if pool is None or event.link in state.replicas:
+        return
+    for older in pool.replicas:
+        if older.replica_id == event.replica_id:
+            older.superseded = True
+            requeue(pool, older)
+    replica = Replica(
+        link=event.link,
+        pool=pool,
+        replica_id=event.replica_id,
+        incarnation=event.incarnation,
+        card=event.card,
+        state=event.state,
+        window_units=event.window_units,
+        window_bytes=event.window_bytes,
+    )
+    replica.listed = event.replica_id not in state.unlisted
+    state.replicas[event.link] = replica
+    pool.replicas.append(replica)
+    _changed(state, pool)
+
+
+def report(state: State, replica: Replica, event: ReplicaReported) -> None:
+    """Take a replica's word on its state and load."""
+    replica.state = event.state
+    replica.reported(event.load)
+    if event.load.steps > replica.steps:
+        replica.steps = event.load.steps
+        progressed(state, replica)
+    _availability(state, replica)
+
+
+def list_replica(state: State, replica_id: str, *, listed: bool) -> None:
+    """Note whether discovery names a replica; an unlisted one keeps the attempts that it has."""
+    state.unlisted.pop(replica_id, None)
+    if not listed:
+        state.unlisted[replica_id] = None
+        if len(state.unlisted) > UNLISTED_MAX:
+            state.unlisted.popitem(last=False)
+    for replica in state.replicas.values():
+        if replica.replica_id == replica_id:
+            replica.listed = listed
+            _availability(state, replica)
+
+
+def lose_replica(state: State, link: int) -> None:
+    """Take note that a worker link broke: everything on it is over."""
+    replica = state.replicas.pop(link, None)
+    if replica is None:
+        return
+    replica.lost = True
+    replica.pool.replicas.remove(replica)
+    state.timers.cancel(replica.stall_timer)
+    replica.leftovers.clear()
+    for attempt in list(replica.attempts.values()):
+        lose_attempt(state, attempt)
+    _availability(state, replica)
+
+
+def progressed(state: State, replica: Replica) -> None:
+    """Note that a replica's engine has moved."""
+    replica.progress_s = state.now_s
+    if replica.stalled:
+        replica.stalled = False
+        replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
+        _availability(state, replica)
+
+
+def stall_due(state: State, replica: Replica) -> None:
+    """Take a replica out of rotation that has work and has not moved for `stall_s`."""
+    replica.stall_timer = None
+    if not replica.in_flight:
+        return
+    due_s = replica.progress_s + state.settings.stall_s
+    if state.now_s < due_s:
+        replica.stall_timer = state.timers.at(due_s, Due.STALL, replica)
+    else:
+        replica.stalled = True
+        _availability(state, replica)
+
+
+def _availability(state: State, replica: Replica) -> None:
+    """Act on what a replica can be used for now."""
+    if not replica.usable:
+        requeue(replica.pool, replica)
+    _changed(state, replica.pool)
+
+
+def _changed(state: State, pool: ReplicaPool) -> None:
+    """Act on a pool whose usable replicas may be others than before."""
+    state.roomy[pool] = None
+    if pool.ready:
+        pool.empty_since_s = inf
+    elif pool.empty_since_s == inf:
+        pool.empty_since_s = state.now_s
+        for ticket in pool.tickets.valid():
+            watch(state, ticket.group)
+    state.publish()

@@ -1,0 +1,120 @@
+"""The states of requests and attempts, and every move between them, as tables.
+
+The code moves by these tables and the docs draw them; a move that is not listed is our bug.
+"""
+
+from enum import Enum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+__all__ = [
+    "ATTEMPT_MOVES",
+    "REQUEST_MOVES",
+    "AttemptState",
+    "IllegalMove",
+    "Move",
+    "Moves",
+    "RequestState",
+]
+
+
+class RequestState(Enum):
+    """Where a request stands."""
+
+    QUEUED = "queued"
+    """Let in by the door; waits for admission."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    """Has its verdict; waits for its attempts to let go."""
+    DONE = "done"
+
+
+class AttemptState(Enum):
+    """Where an attempt stands."""
+
+    PENDING = "pending"
+    """Wants a replica, or waits for its back-off."""
+    SUBMITTED = "submitted"
+    STREAMING = "streaming"
+    STOPPING = "stopping"
+    """Was told to stop; holds its engine slot until the worker answers."""
+    FINISHED = "finished"
+    FAILED = "failed"
+    REFUSED = "refused"
+    """Found no room; not counted."""
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+S = TypeVar("S", RequestState, AttemptState)
+
+
+class IllegalMove(RuntimeError):
+    """The core wanted a move that its table does not have."""
+
+
+class Move(NamedTuple, Generic[S]):
+    """One legal move."""
+
+    source: S
+    to: S
+    why: str
+
+
+class Moves(Generic[S]):
+    """A table of moves; things begin in `start`."""
+
+    def __init__(self, title: str, start: S, *moves: Move[S]) -> None:
+        self.title = title
+        self.start: S = start
+        self.moves: tuple[Move[S], ...] = moves
+        self._legal: frozenset[tuple[S, S]] = frozenset((move.source, move.to) for move in moves)
+
+    def check(self, source: S, to: S) -> S:
+        """Give the new state.
+
+        Raises:
+            IllegalMove: If the table has no such move.
+        """
+        if (source, to) not in self._legal:
+            raise IllegalMove(f"{self.title}: from {source.name} to {to.name}")
+        return to
+
+
+def _request_moves() -> Moves[RequestState]:
+    r = RequestState
+    return Moves(
+        "request",
+        r.QUEUED,
+        Move(r.QUEUED, r.RUNNING, "admitted"),
+        Move(r.QUEUED, r.STOPPING, "abort, deadline, drain, client lost"),
+        Move(r.RUNNING, r.STOPPING, "failure, abort, deadline, drain, client lost"),
+        Move(r.RUNNING, r.DONE, "all wanted lanes ended, and all attempts ended or usage_wait_s"),
+        Move(r.STOPPING, r.DONE, "all attempts ended, or abort_ack_s"),
+    )
+
+
+def _attempt_moves() -> Moves[AttemptState]:
+    a = AttemptState
+    lost = "link lost, or unknown to the worker"
+    return Moves(
+        "attempt",
+        a.PENDING,
+        Move(a.PENDING, a.SUBMITTED, "placed"),
+        Move(a.PENDING, a.CANCELLED, "the request stops, or nobody needs it"),
+        Move(a.SUBMITTED, a.STREAMING, "first output"),
+        Move(a.SUBMITTED, a.REFUSED, "no room; a new attempt follows"),
+        Move(a.SUBMITTED, a.STOPPING, "abort sent"),
+        Move(a.SUBMITTED, a.FAILED, "the worker failed it, or broke the protocol"),
+        Move(a.SUBMITTED, a.CANCELLED, "the worker gave it up"),
+        Move(a.SUBMITTED, a.LOST, lost),
+        Move(a.STREAMING, a.FINISHED, "all its lanes ended"),
+        Move(a.STREAMING, a.STOPPING, "abort sent"),
+        Move(a.STREAMING, a.FAILED, "the worker failed it, or broke the protocol"),
+        Move(a.STREAMING, a.CANCELLED, "the worker gave it up"),
+        Move(a.STREAMING, a.LOST, lost),
+        Move(a.STOPPING, a.CANCELLED, "the worker answered, was lost, or the request ended"),
+    )
+
+
+REQUEST_MOVES: Final = _request_moves()
+ATTEMPT_MOVES: Final = _attempt_moves()

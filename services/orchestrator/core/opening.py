@@ -1,0 +1,194 @@
+"""Clients come, open requests, abort them, and go."""
+
+from math import isfinite
+
+from services.orchestrator.core.door import request_bytes
+from services.orchestrator.core.effects import AnswerUnknown, EndRequest, SayGoAway
+from services.orchestrator.core.ending import admit, fail, stop
+from services.orchestrator.core.events import ClientAttached, Opened
+from services.orchestrator.core.moves import RequestState
+from services.orchestrator.core.plan import Plan
+from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict
+from services.orchestrator.core.state import State
+from services.orchestrator.core.timers import Due
+from services.orchestrator.core.views import RequestView
+from stagemesh.errors import MeshError
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+
+__all__ = [
+    "abort",
+    "abort_by_id",
+    "attach_client",
+    "deadline_due",
+    "drain",
+    "drain_due",
+    "lose_client",
+    "open_request",
+    "slow_client_due",
+]
+
+
+def attach_client(state: State, event: ClientAttached) -> None:
+    """Take a client link in."""
+    if event.link in state.clients:
+        return
+    state.clients[event.link] = Client(event.link, event.window_units, event.window_bytes)
+    if state.draining:
+        state.orders.to_client(SayGoAway(link=event.link, reason="draining", drain_s=0.0))
+
+
+def open_request(state: State, event: Opened) -> None:
+    """Take a request, or end it at once: a request that is not taken leaves nothing behind."""
+    client = state.clients.get(event.link)
+    if client is None or event.slot in client.requests:
+        state.counts.opens_ignored += 1
+        return
+    try:
+        plan, input_bytes = _checked(state, event)
+    except MeshError as error:
+        _turn_away(state, event, error.info)
+        return
+    left_s = event.deadline_left_s
+    if not isfinite(left_s) or left_s == 0:
+        left_s = plan.pipeline.deadline_s
+    state.requests_seen += 1
+    request = OpenRequest(
+        number=state.requests_seen,
+        request_id=event.request_id,
+        epoch=event.epoch,
+        client=client,
+        slot=event.slot,
+        plan=plan,
+        body=event.body,
+        input_bytes=input_bytes,
+        opened_s=state.now_s,
+        deadline_s=state.now_s + left_s,
+    )
+    client.requests[event.slot] = request
+    state.requests[event.request_id] = request
+    request.deadline_timer = state.timers.at(request.deadline_s, Due.DEADLINE, request)
+    admission = state.admissions[plan.pipeline.name]
+    admission.enter(request)
+    admit(state, admission)
+
+
+def abort(state: State, link: int, slot: int, cause: str) -> None:
+    """End one of a client's own requests."""
+    client = state.clients.get(link)
+    if client is None:
+        return
+    request = client.requests.get(slot)
+    if request is None:
+        state.orders.to_client(AnswerUnknown(link=link, slot=slot))
+        return
+    stop(state, request, Verdict(Outcome.CANCELLED, _aborted(cause)), cause)
+
+
+def abort_by_id(state: State, request_id: str, cause: str) -> None:
+    """End a request wherever it stands; one that comes later is refused for a while."""
+    request = state.requests.get(request_id)
+    if request is None:
+        state.bury(request_id, epoch=0, aborted=True)
+    else:
+        stop(state, request, Verdict(Outcome.CANCELLED, _aborted(cause)), cause)
+
+
+def lose_client(state: State, link: int) -> None:
+    """End everything that a client had open; nobody is there to hear of it."""
+    client = state.clients.pop(link, None)
+    if client is None:
+        return
+    lost = Verdict(Outcome.CANCELLED, error_for("link_lost", "The client is gone."))
+    for request in list(client.requests.values()):
+        request.client_lost = True
+        stop(state, request, lost, "client lost")
+    client.requests.clear()
+
+
+def drain(state: State, drain_s: float) -> None:
+    """Take nothing new; what waits ends now, what runs has `drain_s`."""
+    state.draining = True
+    state.arm(max(0.0, drain_s), Due.DRAIN, state)
+    for client in state.clients.values():
+        state.orders.to_client(SayGoAway(link=client.link, reason="draining", drain_s=drain_s))
+    for admission in state.admissions.values():
+        for request in admission.all_waiting():
+            stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
+
+
+def drain_due(state: State) -> None:
+    """End what still runs."""
+    for request in list(state.requests.values()):
+        fail(state, request, error_for("draining"))
+
+
+def deadline_due(state: State, request: OpenRequest) -> None:
+    """End a request whose time is up; the cause names the stage that spent it."""
+    if request.state is RequestState.QUEUED:
+        error = error_for("deadline_exceeded", "The time was up before there was room to start.")
+    else:
+        group = next((g for g in request.groups if g.standing is not Standing.OVER), None)
+        stage = None if group is None else group.stage
+        error = error_for(
+            "deadline_exceeded",
+            stage="" if stage is None else stage.name,
+            pool="" if stage is None else stage.pool,
+        )
+    stop(state, request, Verdict(Outcome.DEADLINE_EXCEEDED, error), "deadline")
+
+
+def slow_client_due(state: State, request: OpenRequest) -> None:
+    """End a request whose client has taken nothing for `slow_s`."""
+    request.slow_timer = None
+    if request.stuck_since_s is None or request.state is not RequestState.RUNNING:
+        return
+    due_s = request.stuck_since_s + state.settings.slow_s
+    if state.now_s < due_s:
+        request.slow_timer = state.timers.at(due_s, Due.SLOW_CLIENT, request)
+    else:
+        fail(state, request, error_for("slow_consumer"))
+
+
+def _checked(state: State, event: Opened) -> tuple[Plan, int]:
+    """Check everything that can keep a request out; give its plan and its size."""
+    if state.draining:
+        raise MeshError(error_for("draining"))
+    stone = state.tombstones.find(event.request_id, state.now_s)
+    if stone is not None and stone.aborted:
+        raise MeshError(_aborted("aborted by its id"))
+    if event.request_id in state.requests or (stone is not None and stone.epoch >= event.epoch):
+        raise MeshError(error_for("conflict", "This request was opened already."))
+    if event.deadline_left_s < 0:
+        raise MeshError(error_for("deadline_exceeded"))
+    context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
+    plan = state.door.enter(event.request, context_tokens=context_tokens)
+    input_bytes = request_bytes(event.request)
+    state.admissions[plan.pipeline.name].check(input_bytes)
+    return plan, input_bytes
+
+
+def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:
+    terminal = Terminal(outcome=_OUTCOMES.get(error.code, Outcome.REJECTED), error=error)
+    state.orders.to_client(
+        EndRequest(link=event.link, slot=event.slot, request_id=event.request_id, terminal=terminal)
+    )
+    if event.request_id not in state.requests and event.request_id not in state.recent:
+        state.remember(
+            RequestView(
+                request_id=event.request_id,
+                model=event.request.model,
+                state=RequestState.DONE.name,
+                age_s=0.0,
+                terminal=terminal,
+            )
+        )
+
+
+_OUTCOMES = {
+    ErrorCode.ABORTED: Outcome.CANCELLED,
+    ErrorCode.DEADLINE: Outcome.DEADLINE_EXCEEDED,
+}
+
+
+def _aborted(cause: str) -> ErrorInfo:
+    return error_for("aborted", f"The request was aborted: {cause}." if cause else "")

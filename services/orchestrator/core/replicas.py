@@ -1,0 +1,172 @@
+"""What the core knows of replicas, and which one gets the next attempt."""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from enum import IntEnum
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from services.orchestrator.core.tickets import TicketQueue
+from stagemesh.link.core import SlotMint
+from stagemesh.media import Modality
+
+if TYPE_CHECKING:
+    from services.orchestrator.core.request import Attempt
+    from services.orchestrator.core.timers import Timer
+
+__all__ = ["LoadReport", "Replica", "ReplicaPool", "WorkerCard", "WorkerState"]
+
+STRANGERS_MAX: Final = 1024
+
+
+class WorkerState(IntEnum):
+    """Whether a worker takes new attempts: the same numbers as `ProcessState` in `link.proto`."""
+
+    STARTING = 1
+    READY = 2
+    DRAINING = 3
+    STALLED = 4
+
+
+class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker said of its engine, as far as decisions need it."""
+
+    engine: str = ""
+    model: str = ""
+    input_modalities: frozenset[Modality] = frozenset()
+    output_modalities: frozenset[Modality] = frozenset()
+    stream_input: bool = False
+    slots: int = 1
+    context_tokens_max: int = 0
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a worker said it is; `steps` counts engine steps since its start."""
+
+    running: int = 0
+    waiting: int = 0
+    slots_free: int = 0
+    steps: int = 0
+
+
+class Replica:
+    """One worker link: a replica in one incarnation.
+
+    An engine slot is taken from the submission until the worker lets go of the attempt, whatever
+    became of its request: `attempts` holds those that a request waits for, `leftovers` the lanes
+    that still have to end of those that none does.
+    """
+
+    __slots__ = (
+        "attempts", "card", "incarnation", "leftovers", "link", "listed", "lost", "mint", "others",
+        "pool", "progress_s", "replica_id", "stall_timer", "stalled", "state", "steps",
+        "strangers", "superseded", "tickets", "window_bytes", "window_units",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        link: int,
+        pool: "ReplicaPool",
+        replica_id: str,
+        incarnation: int,
+        card: WorkerCard,
+        state: WorkerState,
+        window_units: int,
+        window_bytes: int,
+    ) -> None:
+        self.link = link
+        self.pool = pool
+        self.replica_id = replica_id
+        self.incarnation = incarnation
+        self.card = card
+        self.state = state
+        self.window_units = window_units
+        self.window_bytes = window_bytes
+        self.listed = True
+        self.superseded = False
+        self.stalled = False
+        self.lost = False
+        self.others = 0
+        self.steps = 0
+        self.progress_s = 0.0
+        self.stall_timer: Timer | None = None
+        self.mint = SlotMint()
+        self.attempts: dict[int, Attempt] = {}
+        self.leftovers: dict[int, set[int]] = {}
+        self.tickets = TicketQueue()
+        self.strangers: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def in_flight(self) -> int:
+        """How many engine slots this orchestrator holds here."""
+        return len(self.attempts) + len(self.leftovers)
+
+    @property
+    def free(self) -> int:
+        """How many engine slots this orchestrator may still take."""
+        return self.card.slots - self.in_flight
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may get new attempts, as soon as it has room."""
+        return (
+            self.state is WorkerState.READY
+            and self.listed
+            and not (self.superseded or self.stalled or self.lost)
+        )
+
+    @property
+    def load(self) -> float:
+        """How busy it is for its size, with what other orchestrators gave it."""
+        return (self.in_flight + self.others) / max(1, self.card.slots)
+
+    def reported(self, load: LoadReport) -> None:
+        """Take note of a load report; what is not ours there is others'."""
+        self.others = max(0, load.running + load.waiting - self.in_flight)
+
+    def is_stranger(self, slot: int) -> bool:
+        """Tell once for each slot that it means nothing here; only the last ones are remembered."""
+        if slot in self.strangers:
+            return False
+        self.strangers[slot] = None
+        if len(self.strangers) > STRANGERS_MAX:
+            self.strangers.popitem(last=False)
+        return True
+
+
+class ReplicaPool:
+    """The replicas of one pool, in the order in which they attached."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.replicas: list[Replica] = []
+        self.tickets = TicketQueue()
+        self.empty_since_s = -inf
+        """Since when no replica can be used; infinite while one can."""
+
+    @property
+    def usable(self) -> list[Replica]:
+        """Those that may get new attempts."""
+        return [replica for replica in self.replicas if replica.usable]
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is one that may get new attempts."""
+        return any(replica.usable for replica in self.replicas)
+
+    @property
+    def context_tokens(self) -> int:
+        """The smallest context among usable replicas; 0 if none has a limit."""
+        rooms = (replica.card.context_tokens_max for replica in self.usable)
+        return min((room for room in rooms if room), default=0)
+
+    def least_loaded(self, slots: int, avoid: Collection[int]) -> Replica | None:
+        """Choose the least loaded usable replica that has the room; among equals the oldest link.
+
+        Links in `avoid` are left out.
+        """
+        room = [r for r in self.usable if r.free >= slots and r.link not in avoid]
+        return min(room, key=lambda replica: replica.load, default=None)

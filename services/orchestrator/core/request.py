@@ -1,0 +1,239 @@
+"""One open request: its groups, their attempts, its lanes."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.moves import (
+    ATTEMPT_MOVES,
+    REQUEST_MOVES,
+    AttemptState,
+    IllegalMove,
+    RequestState,
+)
+from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
+from services.orchestrator.core.replicas import Replica
+from services.orchestrator.core.tickets import Ticket
+from services.orchestrator.core.timers import Timer
+from stagemesh.link.core import Meter, Sender
+from stagemesh.media import split_lane
+from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
+from stagemesh.pipeline import Stage
+
+__all__ = ["Attempt", "Client", "Group", "OpenRequest", "Standing", "Verdict"]
+
+ENDED: Final = frozenset(
+    {
+        AttemptState.CANCELLED,
+        AttemptState.FAILED,
+        AttemptState.FINISHED,
+        AttemptState.LOST,
+        AttemptState.REFUSED,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One client link, and its open requests by slot."""
+
+    link: int
+    window_units: int
+    window_bytes: int
+    requests: dict[int, "OpenRequest"] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class Verdict:
+    """How a request is going to end."""
+
+    outcome: Outcome
+    error: ErrorInfo | None
+
+
+class Standing(Enum):
+    """Where a group stands."""
+
+    WAITING = "waiting"
+    """Its inputs do not allow it yet."""
+    PENDING = "pending"
+    """Wants a replica, or waits for its back-off."""
+    LIVE = "live"
+    LOST = "lost"
+    """Was started, and one of its attempts is lost."""
+    OVER = "over"
+    """Finished, or not needed any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One submission of one role of a group to one replica."""
+
+    group: "Group"
+    role: RolePlan
+    number: int
+    state: AttemptState
+    meter: Meter
+    placed_on: Replica | None = None
+    slot: int = 0
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    open_lanes: set[int] = field(default_factory=set)
+    feeds: dict[int, Feed] = field(default_factory=dict)
+
+    def move(self, to: AttemptState) -> None:
+        """Change its state by the table."""
+        self.state = ATTEMPT_MOVES.check(self.state, to)
+
+    @property
+    def replica(self) -> Replica:
+        """The replica that has it.
+
+        Raises:
+            IllegalMove: If it was never placed, so that nobody can ask this.
+        """
+        if self.placed_on is None:
+            raise IllegalMove(f"an attempt in state {self.state.name} has no replica")
+        return self.placed_on
+
+    @property
+    def running(self) -> bool:
+        """Whether its outputs count."""
+        return self.state is AttemptState.SUBMITTED or self.state is AttemptState.STREAMING
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ENDED
+
+    def error(self, reason: str, message: str = "") -> ErrorInfo:
+        """Make a cause that names this attempt."""
+        return error_for(
+            reason,
+            message,
+            stage=self.group.stage.name,
+            pool=self.group.stage.pool,
+            replica_id=self.replica.replica_id,
+            attempt=self.number,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One choice of a stage with its companions; `attempts` are those of its latest submission."""
+
+    request: "OpenRequest"
+    plan: GroupPlan
+    standing: Standing = Standing.WAITING
+    unfed: bool = True
+    """Its sources keep everything for it."""
+    attempts: tuple[Attempt, ...] = ()
+    numbers_used: int = 0
+    ticket: Ticket | None = None
+    timer: Timer | None = None
+    pending_s: float = 0.0
+    refusals: int = 0
+    refused_s: float | None = None
+    refusal: ErrorInfo | None = None
+    avoid: set[int] = field(default_factory=set)
+    lanes: tuple[Lane, ...] = ()
+    sources: tuple[Lane, ...] = ()
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that it is a choice of."""
+        return self.plan.stage
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Its order among those that want an engine slot."""
+        return (-self.plan.stage.index, self.request.number, self.plan.choice)
+
+    def live(self) -> list[Attempt]:
+        """Give its attempts that hold an engine slot."""
+        return [a for a in self.attempts if a.running or a.state is AttemptState.STOPPING]
+
+
+class OpenRequest:
+    """A request from the door to its terminal."""
+
+    __slots__ = (
+        "admitted_s", "body", "client", "client_lost", "compute_s", "deadline_s", "deadline_timer",
+        "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
+        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan",
+        "prompt", "renewal_timer", "request_id", "sender", "slot", "slow_timer", "started", "state",
+        "stuck_since_s", "verdict",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        request_id: str,
+        epoch: int,
+        client: Client,
+        slot: int,
+        plan: Plan,
+        body: Any,
+        input_bytes: int,
+        opened_s: float,
+        deadline_s: float,
+    ) -> None:
+        self.number = number
+        self.request_id = request_id
+        self.epoch = epoch
+        self.client = client
+        self.client_lost = False
+        self.slot = slot
+        self.plan = plan
+        self.body = body
+        self.input_bytes = input_bytes
+        self.opened_s = opened_s
+        self.deadline_s = deadline_s
+        self.admitted_s: float | None = None
+        self.first_output_s: float | None = None
+        self.state = REQUEST_MOVES.start
+        self.verdict: Verdict | None = None
+        self.sender = Sender(client.window_units, client.window_bytes)
+        self.stuck_since_s: float | None = None
+        self.started = False
+        self.live = 0
+        self.journal_bytes = 0
+        self.prompt = Usage()
+        self.compute_s = 0.0
+        self.homes: dict[str, Replica] = {}
+        self.holders: dict[Replica, bool] = {}
+        """Who keeps payloads for it, and whether its client was shown any of them."""
+        self.deadline_timer: Timer | None = None
+        self.end_timer: Timer | None = None
+        self.slow_timer: Timer | None = None
+        self.renewal_timer: Timer | None = None
+        self.groups = tuple(Group(request=self, plan=group) for group in plan.groups)
+        self.lanes = self._make_lanes()
+        self.lanes_left = len(plan.visible)
+
+    def move(self, to: RequestState) -> None:
+        """Change its state by the table."""
+        self.state = REQUEST_MOVES.check(self.state, to)
+
+    @property
+    def held(self) -> bool:
+        """Whether rows wait for the client's credit."""
+        return self.sender.held_units > 0 or self.sender.held_bytes > 0
+
+    def _make_lanes(self) -> dict[int, Lane]:
+        readers = self.plan.readers
+        lanes: dict[int, Lane] = {}
+        for group in self.groups:
+            for role in group.plan.roles:
+                for number in role.lanes:
+                    lanes[number] = Lane(
+                        number=number,
+                        modality=split_lane(number).modality,
+                        visible=number in self.plan.visible,
+                        direct=number not in readers,
+                        unfed=len(readers.get(number, ())),
+                    )
+            group.lanes = tuple(lanes[n] for role in group.plan.roles for n in role.lanes)
+            group.sources = tuple(lanes[source.lane] for source in group.plan.sources)
+        return lanes

@@ -1,0 +1,110 @@
+"""Everything that the core remembers; the other modules change it."""
+
+from collections import OrderedDict
+from typing import Any
+
+from services.orchestrator.core.admission import Admission
+from services.orchestrator.core.door import Door
+from services.orchestrator.core.effects import PublishedModel, PublishModels
+from services.orchestrator.core.orders import Orders
+from services.orchestrator.core.replicas import Replica, ReplicaPool
+from services.orchestrator.core.request import Client, Group, OpenRequest
+from services.orchestrator.core.settings import CoreSettings
+from services.orchestrator.core.tickets import TicketQueue
+from services.orchestrator.core.timers import Due, Timer, Timers
+from services.orchestrator.core.tombstones import Tombstones
+from services.orchestrator.core.views import Counts, RequestView
+from stagemesh.pipeline import Mesh
+
+__all__ = ["State"]
+
+
+class State:
+    """The core's memory, its clock, and the effects of the step under way.
+
+    `touched` holds the requests that may have something to do next, `roomy` the pools that may have
+    room for an attempt; a step is over when both are empty.
+    """
+
+    def __init__(self, mesh: Mesh, settings: CoreSettings) -> None:
+        self.mesh = mesh
+        self.settings = settings
+        self.now_s = 0.0
+        self.draining = False
+        self.orders = Orders()
+        self.timers = Timers()
+        self.counts = Counts()
+        self.door = Door(mesh, settings.door)
+        self.admissions = {
+            pipeline.name: Admission(
+                pipeline,
+                orchestrators=settings.orchestrators,
+                retry_after_s=settings.retry_after_s,
+            )
+            for pipeline in mesh.pipelines.values()
+        }
+        self.pools = {name: ReplicaPool(name) for name in mesh.pools}
+        self.replicas: dict[int, Replica] = {}
+        self.unlisted: OrderedDict[str, None] = OrderedDict()
+        self.clients: dict[int, Client] = {}
+        self.requests: dict[str, OpenRequest] = {}
+        self.requests_seen = 0
+        self.tombstones = Tombstones(count_max=settings.tombstones_max, keep_s=settings.tombstone_s)
+        self.tombstones_timer: Timer | None = None
+        self.recent: OrderedDict[str, RequestView] = OrderedDict()
+        self.touched: dict[OpenRequest, None] = {}
+        self.roomy: dict[ReplicaPool, None] = {}
+        self.published = self.models()
+
+    def arm(self, after_s: float, due: Due, target: Any) -> Timer:
+        """Set a timer, in seconds from now."""
+        return self.timers.at(self.now_s + after_s, due, target)
+
+    def touch(self, request: OpenRequest) -> None:
+        """Look at a request again before the step is over."""
+        self.touched[request] = None
+
+    def pool_of(self, group: Group) -> ReplicaPool:
+        """Give the pool that a group runs in."""
+        return self.pools[group.stage.pool]
+
+    def ticket_queues(self) -> list[TicketQueue]:
+        """Give every queue for engine slots."""
+        pools = self.pools.values()
+        return [*(p.tickets for p in pools), *(r.tickets for r in self.replicas.values())]
+
+    def bury(self, request_id: str, *, epoch: int, aborted: bool) -> None:
+        """Leave a tombstone."""
+        self.tombstones.put(request_id, epoch=epoch, aborted=aborted, now_s=self.now_s)
+        if self.tombstones_timer is None:
+            self.tombstones_timer = self.arm(
+                self.settings.tombstone_s, Due.TOMBSTONES, self.tombstones
+            )
+
+    def remember(self, view: RequestView) -> None:
+        """Keep the last view of a request, in place of the oldest one kept."""
+        self.recent.pop(view.request_id, None)
+        self.recent[view.request_id] = view
+        if len(self.recent) > self.settings.recent_max:
+            self.recent.popitem(last=False)
+
+    def models(self) -> tuple[PublishedModel, ...]:
+        """Say of each model name whether every pool that it cannot do without can be used."""
+        return tuple(
+            PublishedModel(
+                model=model,
+                revision=pipeline.revision,
+                ready=all(
+                    self.pools[stage.pool].ready for stage in pipeline.stages if stage.when is None
+                ),
+            )
+            for pipeline in self.mesh.pipelines.values()
+            for model in (pipeline.name, *pipeline.aliases)
+        )
+
+    def publish(self) -> None:
+        """Tell everybody which models can be served, if that has changed."""
+        models = self.models()
+        if models != self.published:
+            self.published = models
+            self.orders.publish(PublishModels(models=models))

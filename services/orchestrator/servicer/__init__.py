@@ -1,0 +1,32 @@
+"""Inbound gRPC: clients, gateways and operators."""
+
+from services.orchestrator.servicer.admin import AdminServicer
+from services.orchestrator.servicer.calls import Calls
+from services.orchestrator.servicer.clients import OrchestratorServicer
+from services.orchestrator.servicer.gateways import GatewayLinks, GatewayLinkServicer
+from services.orchestrator.servicer.generate import Generation
+from services.orchestrator.servicer.ports import (
+    ADMIN_SERVICE,
+    CLIENT_SERVICE,
+    LINK_SERVICES,
+    register_admin,
+    register_clients,
+    register_links,
+)
+from services.orchestrator.servicer.presence import Presence
+
+__all__ = [
+    "ADMIN_SERVICE",
+    "CLIENT_SERVICE",
+    "LINK_SERVICES",
+    "AdminServicer",
+    "Calls",
+    "GatewayLinkServicer",
+    "GatewayLinks",
+    "Generation",
+    "OrchestratorServicer",
+    "Presence",
+    "register_admin",
+    "register_clients",
+    "register_links",
+]

@@ -1,0 +1,162 @@
+"""`Generate` calls, as one client link inside this process: the orchestrator plays their gateway.
+
+Every call is a request on that link, under a slot of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from services.orchestrator.core.effects import Effect, EndRequest, SendRows
+from services.orchestrator.core.events import (
+    AbortAsked,
+    ClientAttached,
+    CreditGranted,
+    HandleLost,
+    Opened,
+)
+from services.orchestrator.driver import Driver
+from stagemesh.link.core import NO_SOURCE, Grant, Meter, Row, SlotMint, row_cost
+from stagemesh.media import Request
+from stagemesh.outcome import Terminal
+
+__all__ = ["CALLS_LINK", "Call", "Calls"]
+
+CALLS_LINK: Final = 0
+"""The number of this link; those of the pump start above it."""
+
+WINDOW_UNITS: Final = 64
+WINDOW_BYTES: Final = 1024 * 1024
+
+
+class Call:
+    """One `Generate` call: what its request gave and its client has not been written yet.
+
+    Credit bounds the rows: no more come until `wrote` was told of those that were taken.
+    """
+
+    def __init__(self, calls: "Calls", slot: int, ended: Callable[[], object]) -> None:
+        self._calls = calls
+        self._slot = slot
+        self._ended = ended
+        self._meter = Meter(WINDOW_UNITS, WINDOW_BYTES)
+        self._rows: list[Row] = []
+        self._terminal: Terminal | None = None
+        self._left = False
+        self._news = asyncio.Event()
+
+    async def take(self) -> tuple[list[Row], Terminal | None]:
+        """Wait for news, and give all rows that wait, with the terminal once it has come."""
+        await self._news.wait()
+        self._news.clear()
+        rows, self._rows = self._rows, []
+        return rows, self._terminal
+
+    def wrote(self, rows: Sequence[Row]) -> None:
+        """Return the credit of rows that the client was written."""
+        units = size_bytes = 0
+        for row in rows:
+            cost_units, cost_bytes = row_cost(row)
+            units += cost_units
+            size_bytes += cost_bytes
+        totals = self._meter.took(units, size_bytes)
+        if totals is not None and self._terminal is None:
+            self._calls.grant(Grant(self._slot, NO_SOURCE, *totals))
+
+    def lost_handle(self, handle_id: str) -> None:
+        """Tell the core that the bytes of a handle could not be fetched."""
+        if self._terminal is None:
+            self._calls.lose_handle(self._slot, handle_id)
+
+    def leave(self, cause: str) -> None:
+        """Say that the client is gone: its request is aborted, unless it has ended."""
+        if self._terminal is None and not self._left:
+            self._left = True
+            self._rows.clear()
+            self._calls.abort(self._slot, cause)
+
+    def give(self, row: Row) -> None:
+        """Take a row for the client; after it left rows go nowhere."""
+        if not self._left:
+            self._rows.append(row)
+            self._news.set()
+
+    def end(self, terminal: Terminal) -> None:
+        """Take the terminal."""
+        self._terminal = terminal
+        self._ended()
+        self._news.set()
+
+
+class Calls:
+    """The link: hands effects to the calls they are for.
+
+    A call is kept from `open` until its terminal, also after its client left.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._slots = SlotMint()
+        self._calls: dict[int, Call] = {}  # As many as requests are open; admission bounds them.
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def attach(self) -> None:
+        """Make the link known to the core; once, before the first call."""
+        self._driver.connect(CALLS_LINK, self)
+        self._driver.post(
+            ClientAttached(link=CALLS_LINK, window_units=WINDOW_UNITS, window_bytes=WINDOW_BYTES)
+        )
+
+    def open(
+        self,
+        *,
+        request_id: str,
+        deadline_left_s: float,
+        request: Request,
+        body: object,
+        ended: Callable[[], object],
+    ) -> Call:
+        """Give a request to the core, and make the call that hears of it.
+
+        `deadline_left_s` is 0 where the pipeline's default is meant; `body` goes to workers as it
+        is. `ended` is called when the terminal comes, before anybody else hears of it.
+        """
+        slot = self._slots.next()
+        call = self._calls[slot] = Call(self, slot, ended)
+        self._driver.post(
+            Opened(
+                link=CALLS_LINK,
+                slot=slot,
+                request_id=request_id,
+                epoch=1,
+                deadline_left_s=deadline_left_s,
+                request=request,
+                body=body,
+            )
+        )
+        return call
+
+    def perform(self, effect: Effect) -> None:
+        """Hand an effect to its calls. What else a gateway is told, this process knows already."""
+        match effect:
+            case SendRows():
+                for row in effect.rows:
+                    self._calls[row.slot].give(row)
+            case EndRequest():
+                self._calls.pop(effect.slot).end(effect.terminal)
+            case _:
+                pass
+
+    def grant(self, grant: Grant) -> None:
+        """Return credit for a call."""
+        self._driver.post(CreditGranted(link=CALLS_LINK, grants=[grant]))
+
+    def abort(self, slot: int, cause: str) -> None:
+        """Ask for the end of a call's request."""
+        self._driver.post(AbortAsked(link=CALLS_LINK, slot=slot, cause=cause))
+
+    def lose_handle(self, slot: int, handle_id: str) -> None:
+        """Tell that the bytes of a handle could not be fetched for a call."""
+        self._driver.post(HandleLost(link=CALLS_LINK, slot=slot, handle_id=handle_id))

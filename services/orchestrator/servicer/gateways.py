@@ -1,0 +1,148 @@
+"""`GatewayLinkService`: the links of gateways, as client links of the core."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from grpc import aio
+
+from services.orchestrator.core.effects import (
+    AnswerUnknown,
+    Effect,
+    EndRequest,
+    SayGoAway,
+    SendRows,
+)
+from services.orchestrator.core.events import ClientLost, CreditGranted
+from services.orchestrator.driver import Driver
+from services.orchestrator.translate import (
+    client_attached,
+    frame_of,
+    gateway_event,
+    opened,
+    terminal_frame,
+)
+from stagemesh.api.orchestrator.v1 import gateway_link_service_pb2_grpc
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.errors import MeshError
+from stagemesh.link.pump import Link, LinkPolicy, Received, serve_link
+from stagemesh.outcome import Terminal, outcome_of
+
+__all__ = ["GatewayLinkServicer", "GatewayLinks"]
+
+_log = logging.getLogger(__name__)
+
+
+class _Outlet:
+    """Performs what the core orders for one gateway."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def perform(self, effect: Effect) -> None:
+        match effect:
+            case SendRows():
+                self._link.send_rows(effect.rows)
+            case EndRequest() | AnswerUnknown() | SayGoAway():
+                self._link.send_frame(frame_of(effect))
+            case _:
+                raise TypeError(f"{type(effect).__name__} is not for a gateway")
+
+
+class GatewayLinks:
+    """Turns what gateways send into events, and tells them when models come and go."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._links: dict[int, Link] = {}  # One a gateway, from its Hello until it is lost.
+
+    def attached(self, link: Link) -> None:
+        """Make a gateway known to the core, or refuse what is no gateway."""
+        try:
+            event = client_attached(link.id, link.peer)
+        except MeshError as error:
+            self._refuse(link, error)
+            return
+        self._links[link.id] = link
+        self._driver.connect(link.id, _Outlet(link))
+        self._driver.post(event)
+        _log.info("gateway_attached", extra={"peer_id": link.peer.id})
+
+    def received(self, link: Link, received: Received) -> None:
+        """Step what one message of a gateway brought."""
+        if link.id not in self._links:
+            return
+        try:
+            for frame in received.frames:
+                self._take(link, frame)
+        except MeshError as error:
+            self._refuse(link, error)
+            return
+        if received.grants:
+            self._driver.post(CreditGranted(link=link.id, grants=received.grants))
+
+    def lost(self, link: Link, reason: str) -> None:
+        """Tell the core that a gateway is gone, with its requests."""
+        if self._links.pop(link.id, None) is None:
+            return
+        self._driver.disconnect(link.id)
+        self._driver.post(ClientLost(link=link.id))
+        _log.info("gateway_lost", extra={"peer_id": link.peer.id, "reason": reason})
+
+    def tell_news(self) -> None:
+        """Send every gateway a ping now: models or the state of this process have changed."""
+        for link in self._links.values():
+            link.ping_now()
+
+    def close(self, reason: str) -> None:
+        """Close every link, after what waits on it was written."""
+        for link in list(self._links.values()):
+            link.close(reason)
+
+    def _take(self, link: Link, frame: link_pb2.Frame) -> None:
+        if frame.WhichOneof("kind") == "open":
+            self._open(link, frame.open)
+            return
+        event = gateway_event(link.id, frame)
+        if event is not None:
+            self._driver.post(event)
+
+    def _open(self, link: Link, frame: link_pb2.Open) -> None:
+        try:
+            event = opened(link.id, frame)
+        except MeshError as error:
+            # Only this request is wrong, and the core never hears of its slot.
+            terminal = Terminal(outcome=outcome_of(error.info.code), error=error.info)
+            link.send_frame(terminal_frame(frame.slot, terminal))
+            return
+        self._driver.post(event)
+
+    def _refuse(self, link: Link, error: MeshError) -> None:
+        _log.error("gateway_refused", extra={"peer_id": link.peer.id, "reason": error.info.message})
+        link.close(error.info.message)
+
+
+class GatewayLinkServicer(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer):
+    """Serves the link port."""
+
+    def __init__(
+        self,
+        links: GatewayLinks,
+        *,
+        hello: Callable[[], link_pb2.Hello],
+        ping: Callable[[], link_pb2.Ping],
+        policy: LinkPolicy,
+    ) -> None:
+        self._links = links
+        self._hello = hello
+        self._ping = ping
+        self._policy = policy
+
+    async def Attach(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: object, context: aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Serve one link, by reading and writing on the context."""
+        del request_iterator
+        await serve_link(
+            context, hello=self._hello, ping=self._ping, events=self._links, policy=self._policy
+        )

@@ -1,0 +1,157 @@
+"""Frames of gateways and workers, as events. Rows and grants need none: links speak them."""
+
+from services.orchestrator.core.events import (
+    AbortAsked,
+    AttemptEnded,
+    AttemptUnknown,
+    ClientAttached,
+    Event,
+    HandleLost,
+    Opened,
+    ReplicaAttached,
+    ReplicaReported,
+)
+from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.errors import MeshError
+from stagemesh.outcome import error_for
+from stagemesh.wire import capabilities_from_proto, request_from_proto, terminal_from_proto
+
+__all__ = [
+    "client_attached",
+    "gateway_event",
+    "opened",
+    "replica_attached",
+    "worker_event",
+]
+
+
+def client_attached(link: int, hello: link_pb2.Hello) -> ClientAttached:
+    """Read what a gateway said of itself.
+
+    Raises:
+        MeshError: If it is no gateway.
+    """
+    if hello.service != link_pb2.SERVICE_KIND_GATEWAY:
+        raise _broken_protocol("This port takes gateways only.")
+    return ClientAttached(
+        link=link,
+        window_units=hello.limits.window_units,
+        window_bytes=hello.limits.window_bytes,
+    )
+
+
+def opened(link: int, frame: link_pb2.Open) -> Opened:
+    """Read a request that a gateway gives.
+
+    Raises:
+        MeshError: If the request names what this build does not know; nobody else is at fault.
+    """
+    return Opened(
+        link=link,
+        slot=frame.slot,
+        request_id=frame.request_id,
+        epoch=frame.epoch,
+        deadline_left_s=frame.deadline_left_s,
+        request=request_from_proto(frame.request),
+        body=frame.request,
+    )
+
+
+def gateway_event(link: int, frame: link_pb2.Frame) -> Event | None:
+    """Read any other frame of a gateway; None where the core need not know.
+
+    Raises:
+        MeshError: If a gateway must not send such a frame.
+    """
+    match frame.WhichOneof("kind"):
+        case "abort":
+            return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
+        case "handle_lost":
+            return _handle_lost(link, frame.handle_lost)
+        case "fence" if frame.fence.slot:  # The gateway has no such request, or no longer.
+            return AbortAsked(link=link, slot=frame.fence.slot, cause="fenced")
+        case "fence" | "go_away" | "ping" | None:  # None is a kind that only a newer peer knows.
+            return None
+        case other:
+            raise _broken_protocol(f"A gateway sent a frame of kind {other}.")
+
+
+def replica_attached(link: int, hello: link_pb2.Hello) -> ReplicaAttached:
+    """Read what a worker said of itself.
+
+    Raises:
+        MeshError: If it is no stage worker, or names a state or a modality that does not exist.
+    """
+    if hello.service != link_pb2.SERVICE_KIND_STAGE_WORKER:
+        raise _broken_protocol(f"{hello.id} is no stage worker.")
+    capabilities = capabilities_from_proto(hello.worker.capabilities)
+    return ReplicaAttached(
+        link=link,
+        pool=hello.worker.pool,
+        replica_id=hello.id,
+        incarnation=hello.incarnation,
+        card=WorkerCard(
+            engine=hello.worker.engine,
+            model=hello.worker.model,
+            input_modalities=capabilities.input_modalities,
+            output_modalities=capabilities.output_modalities,
+            stream_input=capabilities.stream_input,
+            slots=capabilities.slots,
+            context_tokens_max=capabilities.context_tokens_max,
+        ),
+        state=_state(hello.state),
+        window_units=hello.limits.window_units,
+        window_bytes=hello.limits.window_bytes,
+    )
+
+
+def worker_event(link: int, frame: link_pb2.Frame) -> Event | None:
+    """Read a frame of a worker; None where the core need not know.
+
+    Raises:
+        MeshError: If a worker must not send such a frame.
+    """
+    match frame.WhichOneof("kind"):
+        case "terminal":
+            return AttemptEnded(
+                link=link,
+                slot=frame.terminal.slot,
+                terminal=terminal_from_proto(frame.terminal),
+            )
+        case "ping":
+            return ReplicaReported(
+                link=link,
+                state=_state(frame.ping.state),
+                load=LoadReport(
+                    running=frame.ping.load.running,
+                    waiting=frame.ping.load.waiting,
+                    slots_free=frame.ping.load.slots_free,
+                    steps=frame.ping.steps,
+                ),
+            )
+        case "unknown":
+            return AttemptUnknown(link=link, slot=frame.unknown.slot)
+        case "handle_lost":
+            return _handle_lost(link, frame.handle_lost)
+        case "go_away":
+            return ReplicaReported(link=link, state=WorkerState.DRAINING, load=LoadReport())
+        case "fenced" | None:  # None is a kind that only a newer peer knows.
+            return None
+        case other:
+            raise _broken_protocol(f"A worker sent a frame of kind {other}.")
+
+
+def _handle_lost(link: int, frame: link_pb2.HandleLost) -> HandleLost:
+    return HandleLost(link=link, slot=frame.slot, handle_id=frame.handle_id)
+
+
+def _state(value: int) -> WorkerState:
+    try:
+        return WorkerState(value)
+    except ValueError:
+        raise _broken_protocol(f"There is no process state {value}.") from None
+
+
+def _broken_protocol(message: str) -> MeshError:
+    return MeshError(error_for("protocol_error", message))

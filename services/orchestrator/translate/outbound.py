@@ -1,0 +1,69 @@
+"""Effects, as frames. Rows and grants need no translation: links speak them."""
+
+from services.orchestrator.core.effects import (
+    AbortAttempt,
+    AnswerUnknown,
+    EndRequest,
+    PublishModels,
+    ReleaseHandles,
+    RenewHandles,
+    SayGoAway,
+)
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.outcome import Terminal
+from stagemesh.pipeline import Mesh
+from stagemesh.wire import published_to_proto, terminal_to_proto
+
+__all__ = ["FrameEffect", "frame_of", "published_pipelines", "terminal_frame"]
+
+FrameEffect = AbortAttempt | AnswerUnknown | EndRequest | ReleaseHandles | RenewHandles | SayGoAway
+"""Effects that are one frame on their link."""
+
+
+def frame_of(effect: FrameEffect) -> link_pb2.Frame:
+    """Make the frame that tells a peer of an effect."""
+    match effect:
+        case EndRequest():
+            return terminal_frame(effect.slot, effect.terminal)
+        case AbortAttempt():
+            return link_pb2.Frame(abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause))
+        case AnswerUnknown():
+            return link_pb2.Frame(unknown=link_pb2.Unknown(slot=effect.slot))
+        case ReleaseHandles():
+            return link_pb2.Frame(
+                release=link_pb2.Release(
+                    request_id=effect.request_id,
+                    epoch=effect.epoch,
+                    handle_ids=effect.handle_ids,
+                )
+            )
+        case RenewHandles():
+            return link_pb2.Frame(
+                renew=link_pb2.Renew(request_id=effect.request_id, epoch=effect.epoch)
+            )
+        case SayGoAway():
+            return link_pb2.Frame(
+                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
+            )
+
+
+def terminal_frame(slot: int, terminal: Terminal) -> link_pb2.Frame:
+    """Make the frame that ends the request of a slot."""
+    return link_pb2.Frame(terminal=terminal_to_proto(slot, terminal))
+
+
+def published_pipelines(mesh: Mesh, effect: PublishModels) -> list[link_pb2.PublishedPipeline]:
+    """Make the list of models, with what each takes and gives."""
+    pipelines = {
+        name: pipeline
+        for pipeline in mesh.pipelines.values()
+        for name in (pipeline.name, *pipeline.aliases)
+    }
+    return [
+        published_to_proto(
+            model,
+            inputs=pipelines[model.model].inputs,
+            outputs=frozenset(pipelines[model.model].outputs),
+        )
+        for model in effect.models
+    ]

@@ -1,0 +1,1 @@
+"""A stage worker: one engine behind a link."""

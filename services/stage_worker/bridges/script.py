@@ -1,0 +1,48 @@
+"""`script`: the text of the request, then what other stages gave, for the synthetic engine."""
+
+import math
+from typing import ClassVar, Final
+
+from services.stage_worker.bridges.base import BridgeFactory, Context, Fed
+from services.stage_worker.bridges.request import last_user_text
+from services.stage_worker.engines.base import EngineInput, TextInput
+from stagemesh.media import Modality, split_lane
+
+__all__ = ["FRAME_SAMPLES", "ScriptBridge", "create"]
+
+FRAME_SAMPLES: Final = 480
+"""Audio of another stage counts as one unit for each 20 ms at 24 kHz."""
+
+
+class ScriptBridge:
+    """Gives the request's text first, under no units, and then each upstream output as it comes.
+
+    A stage that reads the client's input always gets that first input, also when it is empty.
+    """
+
+    reads_media: ClassVar[bool] = False
+
+    def __init__(self, context: Context) -> None:
+        self._request = context.request
+        self._open = {source.lane for source in context.sources}
+        self.complete = False
+
+    def start(self) -> list[EngineInput]:
+        """Give the text of the request, if the stage reads it."""
+        self.complete = not self._open
+        if not self._request.messages and self._open:
+            return []
+        return [TextInput(text=last_user_text(self._request))]
+
+    def feed(self, fed: Fed) -> list[EngineInput]:
+        """Pass an upstream output on."""
+        if fed.last:
+            self._open.discard(fed.source.lane)
+        self.complete = not self._open
+        units = fed.units
+        if split_lane(fed.source.lane).modality is Modality.AUDIO:
+            units = math.ceil(units / FRAME_SAMPLES)
+        return [TextInput(text=fed.text, units=units)] if units else []
+
+
+create: Final[BridgeFactory] = ScriptBridge

@@ -1,0 +1,156 @@
+"""What the shell must do. The imperative is deliberate: an effect is an order.
+
+Effects are performed in the order given. One step gives at most one `SendRows` for each link.
+"""
+
+import msgspec
+
+from services.stage_worker.core.submission import RoleSpec, Submission
+from stagemesh.link.core import Grant, Row
+from stagemesh.outcome import ErrorInfo, Terminal
+
+__all__ = [
+    "AbortEngine",
+    "Effect",
+    "Exit",
+    "FeedAttempt",
+    "ForgetAttempt",
+    "ReleasePayloads",
+    "RenewPayloads",
+    "ReportState",
+    "SayGoAway",
+    "SendFenced",
+    "SendGrants",
+    "SendHandleLost",
+    "SendRows",
+    "SendTerminal",
+    "SendUnknown",
+    "StartAttempt",
+]
+
+
+class _Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    pass
+
+
+class StartAttempt(_Effect, frozen=True):
+    """Make the bridge of an attempt, and give the engine what the request alone allows."""
+
+    attempt: int
+    submission: Submission
+    role: RoleSpec
+
+
+class FeedAttempt(_Effect, frozen=True):
+    """Give the bridge of an attempt its next inputs, and report each as taken."""
+
+    attempt: int
+    rows: list[Row]
+
+
+class AbortEngine(_Effect, frozen=True):
+    """Tell the engine to stop an attempt."""
+
+    attempt: int
+
+
+class ForgetAttempt(_Effect, frozen=True):
+    """Drop bridge and inputs of an attempt; `end` says how it ended, in one word."""
+
+    attempt: int
+    end: str
+
+
+class SendRows(_Effect, frozen=True):
+    """Send outputs that have their credit."""
+
+    link: int
+    rows: list[Row]
+
+
+class SendGrants(_Effect, frozen=True):
+    """Let an orchestrator send more inputs."""
+
+    link: int
+    grants: list[Grant]
+
+
+class SendTerminal(_Effect, frozen=True):
+    """End an attempt that does not end all its lanes."""
+
+    link: int
+    slot: int
+    terminal: Terminal
+
+
+class SendUnknown(_Effect, frozen=True):
+    """Tell an orchestrator that a slot means nothing here."""
+
+    link: int
+    slot: int
+
+
+class SendFenced(_Effect, frozen=True):
+    """Tell an orchestrator that a request has a higher epoch."""
+
+    link: int
+    request_id: str
+    epoch: int
+
+
+class SendHandleLost(_Effect, frozen=True):
+    """Tell an orchestrator that the bytes behind a handle could not be had."""
+
+    link: int
+    slot: int
+    handle_id: str
+
+
+class SayGoAway(_Effect, frozen=True):
+    """Tell an orchestrator that nothing new is taken."""
+
+    link: int
+    reason: str
+    drain_s: float
+
+
+class ReportState(_Effect, frozen=True):
+    """Tell every link, and health, of a new state."""
+
+
+class ReleasePayloads(_Effect, frozen=True):
+    """Drop payloads of a request; none named means all."""
+
+    request_id: str
+    handle_ids: tuple[str, ...] = ()
+
+
+class RenewPayloads(_Effect, frozen=True):
+    """Keep the payloads of a request."""
+
+    request_id: str
+
+
+class Exit(_Effect, frozen=True):
+    """Stop the process: in good order, or because of `error`."""
+
+    error: ErrorInfo | None = None
+
+
+Effect = (
+    AbortEngine
+    | Exit
+    | FeedAttempt
+    | ForgetAttempt
+    | ReleasePayloads
+    | RenewPayloads
+    | ReportState
+    | SayGoAway
+    | SendFenced
+    | SendGrants
+    | SendHandleLost
+    | SendRows
+    | SendTerminal
+    | SendUnknown
+    | StartAttempt
+)

@@ -1,0 +1,32 @@
+"""The numbers that a worker decides by."""
+
+import msgspec
+
+__all__ = ["Identity", "Limits"]
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the worker is, for the errors that it gives."""
+
+    pool: str
+    replica_id: str
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds and times; the input window is what each source of an attempt may send ahead."""
+
+    input_window_units: int = 64
+    input_window_bytes: int = 1024 * 1024
+    outbox_bytes_max: int = 4 * 1024 * 1024
+    """What one attempt may hold back for want of credit."""
+    held_bytes_max: int = 256 * 1024 * 1024
+    """What all attempts together may hold back; above it nothing new is taken."""
+    attempts_max: int = 4096
+    """How many attempts may be open, those included that only wait for credit."""
+    stall_s: float = 30.0
+    tombstones_max: int = 4096
+    """How many slots are remembered for which an abort came first, or that were answered."""
+
+    def __post_init__(self) -> None:
+        if self.stall_s <= 0 or self.outbox_bytes_max <= 0 or self.input_window_units <= 0:
+            raise ValueError("stall_s, outbox_bytes_max and input_window_units must be positive")

@@ -1,0 +1,371 @@
+"""A stage worker's decisions, without I/O: one event in, orders out.
+
+What always holds: an attempt holds an engine slot from its submission until the engine lets go of
+it; its orchestrator hears one end of it, last; nothing is sent without credit; and one attempt's
+failure changes no other.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from services.stage_worker.core import effects as do
+from services.stage_worker.core import events as seen
+from services.stage_worker.core.attempt import Attempt, State
+from services.stage_worker.core.endings import Endings
+from services.stage_worker.core.fences import Fences, Recent
+from services.stage_worker.core.limits import Identity, Limits
+from services.stage_worker.core.orders import Orders
+from services.stage_worker.core.progress import Progress
+from services.stage_worker.core.refusals import ProcessState, refusal
+from services.stage_worker.core.submission import RoleSpec, Submission
+from services.stage_worker.core.table import AttemptTable
+from services.stage_worker.engines.base import Piece
+from stagemesh.link.core import Row, Step
+from stagemesh.outcome import ErrorInfo, error_for
+
+__all__ = ["StageWorker"]
+
+
+class StageWorker:
+    """The attempts of one worker, on all its links. Feed it events in the order they happen."""
+
+    def __init__(self, identity: Identity, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._state = ProcessState.STARTING
+        self._slots = 0
+        self._windows: dict[int, tuple[int, int]] = {}
+        self._attempts = AttemptTable()
+        self._orders = Orders()
+        self._endings = Endings(identity, self._attempts, self._orders)
+        self._fences = Fences()
+        self._aborted_early: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
+        self._answered: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
+        self._progress = Progress(self._limits.stall_s)
+        self._drain_until_s: float | None = None
+        self._exiting = False
+        self.stray_pieces = 0
+        """Pieces of the engine for attempts that it had already let go of."""
+        self.repeated_inputs = 0
+        """Inputs that were dropped because they had come before."""
+        self._steps: dict[type[Any], Callable[[Any, float], None]] = {
+            seen.PiecesMade: self._pieces_made,
+            seen.CreditGranted: self._credit_granted,
+            seen.InputsArrived: self._inputs_arrived,
+            seen.InputTaken: self._input_taken,
+            seen.Submitted: self._submitted,
+            seen.SubmissionRefused: self._submission_refused,
+            seen.AttemptStarted: self._attempt_started,
+            seen.InputClosed: self._input_closed,
+            seen.NothingToDo: self._nothing_to_do,
+            seen.AttemptBroke: self._attempt_broke,
+            seen.AbortAsked: self._abort_asked,
+            seen.FenceRaised: self._fence_raised,
+            seen.RenewAsked: self._renew_asked,
+            seen.ReleaseAsked: self._release_asked,
+            seen.LinkAttached: self._link_attached,
+            seen.LinkLost: self._link_lost,
+            seen.EngineLoaded: self._engine_loaded,
+            seen.EngineBroke: self._engine_broke,
+            seen.DrainAsked: self._drain_asked,
+            seen.Tick: self._tick,
+        }
+
+    @property
+    def state(self) -> ProcessState:
+        """Whether it takes attempts."""
+        return self._state
+
+    @property
+    def attempts(self) -> AttemptTable:
+        """Its attempts, for reports; only the worker itself changes them."""
+        return self._attempts
+
+    @property
+    def slots_free(self) -> int:
+        """How many more attempts the engine has room for."""
+        return self._slots - self._attempts.occupied
+
+    def request_of(self, attempt: int) -> str | None:
+        """Tell whose request an attempt serves; None if nobody waits for its outputs."""
+        found = self._attempts.get(attempt)
+        return found.submission.request_id if found and found.state is State.RUNNING else None
+
+    def step(self, event: seen.Event, now_s: float) -> list[do.Effect]:
+        """Take one event; return what the shell must do, in order."""
+        self._steps[type(event)](event, now_s)
+        if self._drain_until_s is not None and not self._attempts.open:
+            self._exit(None)
+        return self._orders.take()
+
+    def next_wakeup_s(self) -> float | None:
+        """Tell when `Tick` is due at the latest."""
+        times = (
+            self._attempts.next_deadline_s(),
+            self._progress.next_check_s,
+            None if self._exiting else self._drain_until_s,
+        )
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    # What the engine does.
+
+    def _pieces_made(self, event: seen.PiecesMade, now_s: float) -> None:
+        """Turn one engine step into rows, one list for each link."""
+        get = self._attempts.get
+        for piece in event.pieces:
+            attempt = get(piece.attempt)
+            if attempt is None or not attempt.in_engine:
+                self.stray_pieces += 1
+            elif attempt.state is not State.RUNNING or piece.error is not None:
+                self._last_piece(attempt, piece)
+            else:
+                ready = attempt.take(piece, now_s)
+                if ready:
+                    self._orders.rows(attempt.link, ready)
+                if attempt.lanes_open == 0:
+                    self._endings.engine_let_go(attempt)
+                elif not ready and attempt.held_bytes > self._limits.outbox_bytes_max:
+                    self._endings.fail(attempt, error_for("slow_consumer"))
+        self._progress.moved(now_s)
+        if self._state is ProcessState.STALLED:
+            self._become(ProcessState.READY)
+
+    def _last_piece(self, attempt: Attempt, piece: Piece) -> None:
+        """Take a piece that brings an error, or that comes after the attempt was stopped."""
+        attempt.discard(piece)
+        if piece.error is not None or attempt.lanes_open == 0:
+            self._endings.engine_let_go(attempt, piece.error)
+
+    def _engine_loaded(self, event: seen.EngineLoaded, now_s: float) -> None:
+        self._slots = event.slots
+        if self._state is ProcessState.STARTING:
+            self._become(ProcessState.READY)
+
+    def _engine_broke(self, event: seen.EngineBroke, now_s: float) -> None:
+        """Fail everything: the process is of no more use."""
+        for attempt in self._attempts.spoken_of():
+            attempt.in_engine = False
+            self._endings.fail(attempt, event.error)
+        self._exit(event.error)
+
+    # What orchestrators do.
+
+    def _link_attached(self, event: seen.LinkAttached, now_s: float) -> None:
+        self._windows[event.link] = (event.window_units, event.window_bytes)
+        if self._drain_until_s is not None:
+            left_s = max(0.0, self._drain_until_s - now_s)
+            self._orders.add(do.SayGoAway(link=event.link, reason="draining", drain_s=left_s))
+
+    def _link_lost(self, event: seen.LinkLost, now_s: float) -> None:
+        del self._windows[event.link]
+        for attempt in self._attempts.of_link(event.link):
+            self._endings.silence(attempt)
+
+    def _submitted(self, event: seen.Submitted, now_s: float) -> None:
+        submission = event.submission
+        if not self._fences.raise_to(submission.request_id, submission.epoch):
+            self._say_fenced(event.link, submission.request_id)
+            return
+        self._end_older(submission)
+        for group in submission.groups():
+            error = refusal(self._state, room=self._has_room(len(group)))
+            for role in group:
+                cause = self._against(event.link, role) or error
+                if cause is not None:
+                    self._endings.refuse(event.link, submission, role, cause)
+                else:
+                    self._accept(event.link, submission, role, now_s)
+
+    def _submission_refused(self, event: seen.SubmissionRefused, now_s: float) -> None:
+        for role in event.submission.roles:
+            self._endings.refuse(event.link, event.submission, role, event.error)
+
+    def _has_room(self, attempts: int) -> bool:
+        return (
+            attempts <= self.slots_free
+            and len(self._attempts) + attempts <= self._limits.attempts_max
+            and self._attempts.held_bytes <= self._limits.held_bytes_max
+        )
+
+    def _against(self, link: int, role: RoleSpec) -> ErrorInfo | None:
+        """Say what speaks against this role, apart from room."""
+        if self._aborted_early.discard((link, role.slot)):
+            return error_for("aborted")
+        holder = self._attempts.at(link, role.slot)
+        if holder is None:
+            return None
+        error = error_for("protocol_error", f"slot {role.slot} is in use")
+        self._endings.fail(holder, error)
+        return error
+
+    def _accept(self, link: int, submission: Submission, role: RoleSpec, now_s: float) -> None:
+        attempt = Attempt(
+            number=self._attempts.next_number(),
+            link=link,
+            submission=submission,
+            role=role,
+            output_window=self._windows[link],
+            input_window=(self._limits.input_window_units, self._limits.input_window_bytes),
+            now_s=now_s,
+        )
+        self._attempts.add(attempt)
+        self._orders.add(do.StartAttempt(attempt=attempt.number, submission=submission, role=role))
+
+    def _end_older(self, submission: Submission) -> None:
+        """End lower keys of the same stage and roles; of two with one key the later wins."""
+        roles = {role.role for role in submission.roles}
+        for attempt in self._attempts.of_request(submission.request_id):
+            if attempt.submission.stage == submission.stage and attempt.role.role in roles:
+                self._endings.fail(attempt, error_for("aborted", "A later attempt replaced it."))
+
+    def _inputs_arrived(self, event: seen.InputsArrived, now_s: float) -> None:
+        """Give each attempt its rows, in one order for each."""
+        accepted: dict[int, list[Row]] = {}
+        for row in event.rows:
+            attempt = self._attempts.at(event.link, row.slot)
+            if attempt is None:
+                self._say_unknown(event.link, row.slot)
+                continue
+            verdict = attempt.check(row)
+            if verdict is Step.ACCEPT:
+                accepted.setdefault(attempt.number, []).append(row)
+            elif verdict is Step.DROP:
+                self.repeated_inputs += 1
+            else:
+                self._endings.fail(attempt, _bad_input(attempt, row))
+        for number, rows in accepted.items():
+            taker = self._attempts.get(number)
+            if taker is not None and taker.state in {State.WAITING, State.RUNNING}:
+                self._orders.add(do.FeedAttempt(attempt=number, rows=rows))
+
+    def _credit_granted(self, event: seen.CreditGranted, now_s: float) -> None:
+        for grant in event.grants:
+            attempt = self._attempts.at(event.link, grant.slot)
+            if attempt is None or attempt.state is State.STOPPING:
+                continue
+            ready = attempt.granted(grant)
+            if ready:
+                self._orders.rows(event.link, ready)
+            if attempt.state is State.FLUSHING:
+                self._endings.flush(attempt)
+
+    def _abort_asked(self, event: seen.AbortAsked, now_s: float) -> None:
+        attempt = self._attempts.at(event.link, event.slot)
+        if attempt is not None:
+            self._endings.abort(attempt)
+        else:
+            self._say_unknown(event.link, event.slot)
+            self._aborted_early.add((event.link, event.slot))
+
+    def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
+        if not self._fences.raise_to(event.request_id, event.epoch):
+            self._say_fenced(event.link, event.request_id)
+            return
+        for attempt in self._attempts.of_request(event.request_id):
+            if attempt.submission.epoch < event.epoch:
+                self._endings.silence(attempt)
+
+    def _renew_asked(self, event: seen.RenewAsked, now_s: float) -> None:
+        if self._fences.raise_to(event.request_id, event.epoch):
+            self._orders.add(do.RenewPayloads(request_id=event.request_id))
+        else:
+            self._say_fenced(event.link, event.request_id)
+
+    def _release_asked(self, event: seen.ReleaseAsked, now_s: float) -> None:
+        if self._fences.raise_to(event.request_id, event.epoch):
+            self._orders.add(
+                do.ReleasePayloads(request_id=event.request_id, handle_ids=event.handle_ids)
+            )
+        else:
+            self._say_fenced(event.link, event.request_id)
+
+    # What the shell tells of an attempt's input.
+
+    def _attempt_started(self, event: seen.AttemptStarted, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is not None:
+            attempt.started(now_s)
+
+    def _input_taken(self, event: seen.InputTaken, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is None or attempt.ended:
+            return
+        grant = attempt.took(event.lane, event.units, event.bytes)
+        if grant is not None:
+            self._orders.grant(attempt.link, grant)
+
+    def _input_closed(self, event: seen.InputClosed, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is not None:
+            attempt.input_closed = True
+            self._progress.watch(now_s)
+
+    def _nothing_to_do(self, event: seen.NothingToDo, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is None or attempt.ended:
+            return
+        ready = attempt.end_empty(now_s)
+        if ready:
+            self._orders.rows(attempt.link, ready)
+        self._endings.flush(attempt)
+
+    def _attempt_broke(self, event: seen.AttemptBroke, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is None or attempt.ended:
+            return
+        if event.handle_id:
+            self._orders.add(
+                do.SendHandleLost(link=attempt.link, slot=attempt.slot, handle_id=event.handle_id)
+            )
+        self._endings.fail(attempt, event.error)
+
+    # Time, and the end.
+
+    def _tick(self, event: seen.Tick, now_s: float) -> None:
+        for attempt in self._attempts.late(now_s):
+            self._endings.fail(attempt, error_for("deadline_exceeded"))
+        stalled = self._progress.look(event.steps, busy=self._attempts.busy, now_s=now_s)
+        if stalled and self._state is ProcessState.READY:
+            self._become(ProcessState.STALLED)
+        elif not stalled and self._state is ProcessState.STALLED:
+            self._become(ProcessState.READY)
+        if self._drain_until_s is not None and self._drain_until_s <= now_s:
+            for attempt in self._attempts.spoken_of():
+                self._endings.fail(attempt, error_for("draining"))
+
+    def _drain_asked(self, event: seen.DrainAsked, now_s: float) -> None:
+        if self._drain_until_s is not None:
+            return
+        self._drain_until_s = now_s + event.drain_s
+        self._become(ProcessState.DRAINING)
+        for link in self._windows:
+            self._orders.add(do.SayGoAway(link=link, reason="draining", drain_s=event.drain_s))
+
+    def _exit(self, error: ErrorInfo | None) -> None:
+        if self._exiting:
+            return
+        self._exiting = True
+        if self._state is not ProcessState.DRAINING:
+            self._become(ProcessState.DRAINING)
+        self._orders.add(do.Exit(error=error))
+
+    def _become(self, state: ProcessState) -> None:
+        self._state = state
+        self._orders.add(do.ReportState())
+
+    def _say_unknown(self, link: int, slot: int) -> None:
+        if self._answered.add((link, slot)):
+            self._orders.add(do.SendUnknown(link=link, slot=slot))
+
+    def _say_fenced(self, link: int, request_id: str) -> None:
+        epoch = self._fences.epoch(request_id)
+        self._orders.add(do.SendFenced(link=link, request_id=request_id, epoch=epoch))
+
+
+def _bad_input(attempt: Attempt, row: Row) -> ErrorInfo:
+    """Say what is wrong with an input, with both numbers."""
+    cursor = attempt.cursors.get(row.lane)
+    if cursor is None:
+        return error_for("protocol_error", f"lane {row.lane} is no source of this attempt")
+    return error_for(
+        "protocol_error", f"input of lane {row.lane} at {row.pos}, but {cursor.next} is next"
+    )

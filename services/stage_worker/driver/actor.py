@@ -1,0 +1,260 @@
+"""The driver: every event of the worker goes through here, one at a time.
+
+All of it runs on one event loop and a step never awaits, so an event is stepped in the callback
+that brought it. Effects are performed after their step; what performing one causes is stepped next,
+before any event that came meanwhile, so the core always knows how its orders went.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from services.stage_worker.bridges.base import BridgeFactory
+from services.stage_worker.core import StageWorker
+from services.stage_worker.core import effects as do
+from services.stage_worker.core.events import (
+    DrainAsked,
+    EngineBroke,
+    EngineLoaded,
+    Event,
+    PiecesMade,
+    Tick,
+)
+from services.stage_worker.driver.intakes import Intakes, Payloads
+from services.stage_worker.driver.ledger import Ledger
+from services.stage_worker.driver.outgoing import Outgoing
+from services.stage_worker.engines.base import Engine
+from stagemesh.outcome import ErrorInfo, Outcome, error_for
+
+if TYPE_CHECKING:
+    from stagemesh.payload import PayloadStore
+
+__all__ = ["Driver", "LinkEffect", "Outlet"]
+
+SWEEPS_PER_LEASE: Final = 6
+
+_log = logging.getLogger(__name__)
+
+LinkEffect = (
+    do.SayGoAway
+    | do.SendFenced
+    | do.SendGrants
+    | do.SendHandleLost
+    | do.SendRows
+    | do.SendTerminal
+    | do.SendUnknown
+)
+
+
+class Outlet(Protocol):
+    """The links, as the driver sees them. Nothing here waits."""
+
+    def perform(self, effect: LinkEffect) -> None:
+        """Send something on the link that the effect names, if it is still there."""
+        ...
+
+    def report(self) -> None:
+        """Tell every link, and health, of the worker's state."""
+        ...
+
+
+class Driver:
+    """Owns the core, and gives the engine its orders."""
+
+    def __init__(
+        self,
+        core: StageWorker,
+        engine: Engine,
+        *,
+        store: "PayloadStore",
+        payloads: Payloads,
+        find_bridge: Callable[[str], BridgeFactory],
+        lease_s: float,
+        ledger: Ledger,
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._store = store
+        self._payloads = payloads
+        self._find_bridge = find_bridge
+        self._sweep_s = lease_s / SWEEPS_PER_LEASE
+        self._ledger = ledger
+        self._outgoing = Outgoing(store, self._ledger, core.request_of)
+        self._loop = asyncio.get_running_loop()
+        self._outlet: Outlet | None = None
+        self._intakes: Intakes | None = None
+        self._pending: deque[Event] = deque()
+        self._stepping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._drain_until_s: float | None = None
+        self._exit_when_empty = False
+        self._over: asyncio.Future[ErrorInfo | None] = self._loop.create_future()
+
+    def connect(self, outlet: Outlet) -> None:
+        """Make `outlet` perform what concerns links."""
+        self._outlet = outlet
+
+    def post(self, event: Event) -> None:
+        """Step an event and perform its effects, at once unless another step is under way."""
+        self._pending.append(event)
+        if self._stepping or self._over.done():
+            return
+        self._stepping = True
+        try:
+            while self._pending:
+                self._step(self._pending.popleft())
+            self._arm()
+        except Exception as error:  # A core that raised is in no state that anybody knows.
+            _log.critical("core_failed", exc_info=error)
+            self._pending.clear()
+            if not self._over.done():
+                self._over.set_exception(error)
+        finally:
+            self._stepping = False
+
+    async def run(self) -> ErrorInfo | None:
+        """Serve the loaded engine until the core says that it is over.
+
+        Returns what broke the engine, or None after a drain.
+
+        Raises:
+            ExceptionGroup: With what the core raised; the process must not go on with it.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._intakes = Intakes(
+                    self._engine,
+                    self._payloads,
+                    find_bridge=self._find_bridge,
+                    post=self.post,
+                    tasks=tasks,
+                )
+                consumer = tasks.create_task(self._consume(), name="engine-outputs")
+                self._sweep()
+                self.post(EngineLoaded(slots=self._engine.capabilities.slots))
+                error = await self._over
+                consumer.cancel()
+                self._intakes.close()
+        finally:
+            for timer in (self._timer, self._sweeper):
+                if timer is not None:
+                    timer.cancel()
+        return error
+
+    def drain(self, drain_s: float) -> None:
+        """Take nothing new; `run` returns when all is done, after `drain_s` at the latest."""
+        if self._drain_until_s is None:
+            self._drain_until_s = self._loop.time() + drain_s
+            self.post(DrainAsked(drain_s=drain_s))
+
+    def look(self) -> int:
+        """Note what is worth a look now and then; give the engine's count of steps."""
+        held_bytes = self._core.attempts.held_bytes
+        self._ledger.looked(held_bytes=held_bytes, stray_pieces=self._core.stray_pieces)
+        return self._engine.load_report().steps
+
+    async def _consume(self) -> None:
+        """Take what the engine gives, one list for each of its steps."""
+        try:
+            async for pieces in self._engine.outputs():
+                self._ledger.step_made(len(pieces))
+                if self._outgoing.concerns(pieces):
+                    stored, broken = await self._outgoing.stored(pieces)
+                    for event in broken:
+                        self.post(event)
+                    self.post(PiecesMade(pieces=stored))
+                else:
+                    self.post(PiecesMade(pieces=pieces))
+            error = error_for("engine_error", "the engine has stopped")
+        except Exception as failure:  # Whatever it raises, the engine is of no more use.
+            _log.exception("engine_broke")
+            error = error_for("engine_error", f"the engine broke: {type(failure).__name__}")
+        self.post(EngineBroke(error=error))
+
+    def _step(self, event: Event) -> None:
+        caused: list[Event] = []
+        for effect in self._core.step(event, self._loop.time()):
+            caused += self._perform(effect)
+        self._pending.extendleft(reversed(caused))
+
+    def _perform(self, effect: do.Effect) -> list[Event]:
+        match effect:
+            case do.StartAttempt() if self._intakes is not None:
+                return self._intakes.start(effect)
+            case do.FeedAttempt() if self._intakes is not None:
+                return self._intakes.feed(effect)
+            case do.ForgetAttempt():
+                self._ledger.ended(effect.end)
+                if self._intakes is not None:
+                    self._intakes.forget(effect.attempt)
+            case do.AbortEngine():
+                self._engine.abort(effect.attempt)
+            case do.ReleasePayloads() | do.RenewPayloads():
+                self._keep_or_drop(effect)
+            case do.Exit():
+                self._exit(effect.error)
+            case do.ReportState() if self._outlet is not None:
+                self._outlet.report()
+            case do.SendTerminal() if effect.terminal.outcome is Outcome.REJECTED:
+                self._ledger.ended("rejected")
+                self._send(effect)
+            case _:
+                self._send(effect)
+        return []
+
+    def _send(self, effect: do.Effect) -> None:
+        if self._outlet is not None and isinstance(effect, LinkEffect):
+            self._outlet.perform(effect)
+
+    def _keep_or_drop(self, effect: do.ReleasePayloads | do.RenewPayloads) -> None:
+        if isinstance(effect, do.RenewPayloads):
+            self._store.renew(effect.request_id, self._loop.time())
+        else:
+            self._store.release(effect.request_id, effect.handle_ids)
+            self._see_whether_empty()
+
+    def _exit(self, error: ErrorInfo | None) -> None:
+        """End now, or when nobody needs the payloads any more, by the end of the drain."""
+        if error is not None:
+            self._finish(error)
+            return
+        self._exit_when_empty = True
+        self._see_whether_empty()
+        if not self._over.done() and self._drain_until_s is not None:
+            self._loop.call_at(self._drain_until_s, self._finish, None)
+
+    def _see_whether_empty(self) -> None:
+        if self._exit_when_empty and not self._store.bytes_used:
+            self._finish(None)
+
+    def _finish(self, error: ErrorInfo | None) -> None:
+        if not self._over.done():
+            self._over.set_result(error)
+
+    def _arm(self) -> None:
+        """Let the one timer fire at the next wake-up, or earlier: then it looks again."""
+        due_s = self._core.next_wakeup_s()
+        if due_s is None:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= due_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        due_s = self._core.next_wakeup_s()
+        if due_s is not None and due_s <= self._loop.time():
+            self.post(Tick(steps=self.look()))
+        else:
+            self._arm()
+
+    def _sweep(self) -> None:
+        """Drop the payloads whose leases ended, a few times in each lease."""
+        if self._store.sweep(self._loop.time()):
+            self._see_whether_empty()
+        self._sweeper = self._loop.call_later(self._sweep_s, self._sweep)

@@ -1,0 +1,1 @@
+"""What engines share: the weights they load, and how those get onto a machine."""

@@ -1,0 +1,287 @@
+"""One synthetic attempt: how many units it may give, and what each step of it gives."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from services.stage_worker.engines.base import (
+    AudioInput,
+    ChatInput,
+    EngineInput,
+    Piece,
+    TextInput,
+    Work,
+)
+from services.stage_worker.engines.support.stop_strings import StopFinder
+from services.stage_worker.engines.support.synthetic_media import (
+    SAMPLE_RATE_HZ,
+    binary,
+    colour_of,
+    png,
+    samples,
+)
+from services.stage_worker.engines.support.synthetic_script import (
+    read_script,
+    split_tokens,
+    word,
+)
+from stagemesh.media import AUDIO_PCM, IMAGE_PNG, Body, Modality
+from stagemesh.outcome import End, FinishReason, Usage
+
+__all__ = ["UNIT_MS", "Run"]
+
+UNIT_MS: Final = 20
+"""How long the audio of one unit is, unless the script says how long all of it is."""
+
+_UNIT_SAMPLES: Final = SAMPLE_RATE_HZ * UNIT_MS // 1000
+_TOKENS_DEFAULT: Final = 8
+"""What answers an empty text, so that there always is something to see."""
+_IMAGE_PX_DEFAULT: Final = 64
+_TENSOR_BYTES_DEFAULT: Final = 1024
+_BYTES: Final = "application/octet-stream"
+
+
+class Run:
+    """What an attempt gives, unit by unit.
+
+    With all input there, its units are known: those of the script, or one for each word of the
+    text. With streamed input each input unit allows one more, and relays the input's text unless
+    the script has words of its own; what the script has beyond that comes once the input is closed.
+    """
+
+    __slots__ = (
+        "_audio_at", "_count", "_limit", "_modalities", "_prompt_tokens", "_received", "_relays",
+        "_seed", "_stops", "_words", "closed", "done", "due_s", "made", "number", "scheduled", "script",
+        "work",
+    )  # fmt: skip
+
+    def __init__(self, work: Work, now_s: float) -> None:
+        text, self.script = read_script(_text_of(work.input), work.stage)
+        self.work = work
+        self.number = work.attempt
+        self._modalities = tuple(sorted(work.wanted))
+        script = self.script
+        self._seed = work.seed if script.seed is None else script.seed + work.choice
+        self._prompt_tokens = len(split_tokens(text))
+        self._words: list[str] | None = None
+        self._count: int | None = None
+        tokens_max = work.params.sampling.tokens_max
+        self._limit = tokens_max if Modality.TEXT in work.wanted else None
+        self._stops = StopFinder(work.params.sampling.stop if Modality.TEXT in work.wanted else ())
+        self._relays = work.streamed or _units_of(work.input) > 0
+        if script.text is not None:
+            self._words = split_tokens(script.text)
+            self._count = len(self._words)
+        elif script.tokens is not None:
+            self._count = script.tokens
+        elif not self._relays:
+            self._words = split_tokens(text) if text.strip() else None
+            self._count = len(self._words) if self._words else _TOKENS_DEFAULT
+        self._received = 0
+        self._audio_at = 0
+        self.made = 0
+        self.done = False
+        self.closed = not work.streamed
+        self.scheduled = False
+        self.due_s = now_s + script.first_ms / 1000
+        if self._relays:
+            if self._count is None:
+                self._words = []
+            self.append(work.input)
+
+    def append(self, piece: EngineInput) -> None:
+        """Take one more streamed input; what came with the request allows nothing."""
+        units = _units_of(piece)
+        self._received += units
+        if units and self._count is None and self._words is not None:
+            text = _text_of(piece)
+            known = len(self._words)
+            self._words += (
+                split_tokens(text, units) if text else map(word, range(known, known + units))
+            )
+
+    def close(self) -> None:
+        """Note that no more input comes."""
+        self.closed = True
+
+    def ready(self) -> bool:
+        """Whether it has something to give."""
+        return not self.done and (self.made < self._allowed() or self._ends_at(self.made))
+
+    def step_units(self) -> int:
+        """How many units the next step gives: a batch, what is allowed, or up to a fault."""
+        units = min(self.script.batch, self._allowed() - self.made)
+        fault_at = self.script.next_fault()
+        return units if fault_at is None else min(units, fault_at - self.made)
+
+    def give(self, units: int) -> Iterator[Piece]:
+        """Give the next units, and the ends if they are the last."""
+        start = self.made
+        text = self._say(units)
+        units = self.made - start
+        ends = self._ends_at(self.made) and self.script.next_fault() != self.made
+        self.done = ends or bool(self._stops.match)
+        for modality in self._modalities:
+            yield from self._lane(modality, start, units, text)
+
+    def ended_by(self, reason: FinishReason) -> End:
+        """Make an end that says what was used so far."""
+        return self._end(Modality.TEXT, reason)
+
+    def _total(self) -> int | None:
+        """How many units there are in all; None while streamed input decides it."""
+        count = self._count
+        if count is None and self.closed:
+            count = self._received
+        if self._limit is not None:
+            if count is None:
+                return self._limit if self._received >= self._limit else None
+            return min(count, self._limit)
+        return count
+
+    def _allowed(self) -> int:
+        total = self._total()
+        if total is None:
+            return self._received
+        return total if self.closed else min(total, self._received)
+
+    def _ends_at(self, made: int) -> bool:
+        total = self._total()
+        return total is not None and made >= total and (self.closed or made == self._limit)
+
+    def _say(self, units: int) -> str:
+        """Make the next units; give their text, as far as no stop string ends it."""
+        start = self.made
+        if Modality.TEXT not in self._modalities or not self.work.params.sampling.stop:
+            self.made = start + units
+            return self._text(start, units) if Modality.TEXT in self._modalities else ""
+        said: list[str] = []
+        for at in range(start, start + units):
+            said.append(self._stops.push(self._text(at, 1)))
+            self.made = at + 1
+            if self._stops.match:
+                break
+        return "".join(said)
+
+    def _lane(self, modality: Modality, start: int, units: int, text: str) -> Iterator[Piece]:
+        end = self._end(modality) if self.done else None
+        number = self.number
+        match modality:
+            case Modality.TEXT:
+                ids = list(range(start, start + units)) if self.work.ids_wanted else None
+                if end:
+                    text += self._stops.flush()
+                if units or end:
+                    yield Piece(attempt=number, units=units, text=text, ids=ids, end=end)
+            case Modality.AUDIO:
+                yield from self._audio(start + units, end)
+            case Modality.VIDEO:
+                yield from self._frames(start, units, end)
+            case _ if end is not None:
+                yield Piece(
+                    attempt=number, modality=modality, units=1, body=self._item(modality), end=end
+                )
+
+    def _text(self, start: int, units: int) -> str:
+        words = self._words
+        if units == 1:
+            return word(start) if words is None else words[start]
+        if words is not None:
+            return "".join(words[start : start + units])
+        return "".join(map(word, range(start, start + units)))
+
+    def _audio(self, units: int, end: End | None) -> Iterator[Piece]:
+        """Give the samples up to the end of unit `units - 1`."""
+        start, stop = self._audio_at, self._samples_upto(units, last=end is not None)
+        self._audio_at = stop
+        if end is not None:
+            end = self._end(Modality.AUDIO)
+        if stop == start and end is None:
+            return
+        body = Body(
+            inline=samples(self._seed, start, stop - start),
+            media_type=AUDIO_PCM,
+            sample_rate_hz=SAMPLE_RATE_HZ,
+        )
+        yield Piece(
+            attempt=self.number,
+            modality=Modality.AUDIO,
+            units=stop - start,
+            body=body if stop > start else None,
+            end=end,
+        )
+
+    def _samples_upto(self, units: int, *, last: bool) -> int:
+        if self.script.audio_ms is None:
+            return units * _UNIT_SAMPLES
+        total = int(self.script.audio_ms * SAMPLE_RATE_HZ / 1000)
+        count = self._total()
+        if last or count == 0:
+            return total
+        return min(total, units * _UNIT_SAMPLES) if count is None else total * units // count
+
+    def _frames(self, start: int, units: int, end: End | None) -> Iterator[Piece]:
+        """Give one picture for each unit."""
+        width, height = self._size_px()
+        for frame in range(start, start + units):
+            last = end if frame == start + units - 1 else None
+            body = Body(
+                inline=png(
+                    width, height, colour_of(self._seed, frame), self.script.payload_bytes or 0
+                ),
+                media_type=IMAGE_PNG,
+                shape=(width, height),
+            )
+            yield Piece(attempt=self.number, modality=Modality.VIDEO, units=1, body=body, end=last)
+        if not units and end is not None:
+            yield Piece(attempt=self.number, modality=Modality.VIDEO, end=end)
+
+    def _item(self, modality: Modality) -> Body:
+        """Make the one image or tensor of the attempt."""
+        size = self.script.payload_bytes
+        if modality is Modality.IMAGE:
+            width, height = self._size_px()
+            data = png(width, height, colour_of(self._seed), size or 0)
+            return Body(inline=data, media_type=IMAGE_PNG, shape=(width, height))
+        data = binary(self._seed, _TENSOR_BYTES_DEFAULT if size is None else size)
+        return Body(inline=data, media_type=_BYTES, shape=(len(data),), dtype="uint8")
+
+    def _size_px(self) -> tuple[int, int]:
+        wished = self.work.params.image
+        side = self.script.image_px or _IMAGE_PX_DEFAULT
+        if self.script.image_px is not None:
+            return side, side
+        return wished.width or side, wished.height or side
+
+    def _end(self, modality: Modality, reason: FinishReason | None = None) -> End:
+        match = self._stops.match if modality is Modality.TEXT else ""
+        if match and reason is None:
+            reason = FinishReason.STOP
+        if reason is None:
+            cut = modality is Modality.TEXT and self._limit is not None
+            beyond = self._count is None or (self._limit is not None and self._count > self._limit)
+            cut = cut and self.made == self._limit and beyond
+            reason = FinishReason.LENGTH if cut else self.script.finish_reason
+        return End(
+            finish_reason=reason,
+            stop_match=match,
+            usage=Usage(
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=self.made if modality is Modality.TEXT else 0,
+                audio_output_samples=self._audio_at if modality is Modality.AUDIO else 0,
+                images=1 if modality is Modality.IMAGE else 0,
+            ),
+        )
+
+
+def _units_of(given: EngineInput) -> int:
+    return given.units if isinstance(given, TextInput) else 0
+
+
+def _text_of(given: EngineInput) -> str:
+    match given:
+        case ChatInput(messages=messages):
+            return next((m.text for m in reversed(messages) if m.role == "user"), "")
+        case AudioInput():
+            return ""
+        case _:
+            return given.text

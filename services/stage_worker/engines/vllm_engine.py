@@ -1,0 +1,369 @@
+"""Language models on vLLM: its asynchronous engine, its own batching, token by token.
+
+The same code drives the CUDA and the CPU build; what differs comes from the mesh file's options and
+environment.
+"""
+
+import asyncio
+import getpass
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import vllm
+from jinja2 import TemplateError
+from vllm import SamplingParams
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.exceptions import VLLMClientError
+from vllm.inputs import tokens_input
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from services.stage_worker.engines.base import (
+    Capabilities,
+    ChatInput,
+    EngineConfig,
+    EngineInput,
+    LoadReport,
+    ModelCard,
+    Piece,
+    ResumeContract,
+    TextInput,
+    Work,
+)
+from services.stage_worker.engines.support import children
+from services.stage_worker.engines.support.chat_template import plain_messages
+from services.stage_worker.engines.support.context import answer_tokens_max
+from services.stage_worker.engines.support.options import Count, Positive, read_options
+from services.stage_worker.engines.support.scratch import Scratch, environment
+from services.stage_worker.engines.support.steps import Steps
+from services.stage_worker.engines.support.weights import locate
+from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS, StepSink, submit, watch
+from stagemesh.errors import MeshError, invalid, unsupported
+from stagemesh.media import Modality, Sampling
+from stagemesh.outcome import End, ErrorInfo, FinishReason, Usage, error_for
+
+__all__ = ["Options", "VllmEngine", "create"]
+
+WARM_UP_S = 120.0
+
+_FINISH = {
+    "length": FinishReason.LENGTH,
+    "repetition": FinishReason.STOP,
+    "stop": FinishReason.STOP,
+}
+"""Why an answer was over; any other reason means that vLLM gave it up."""
+
+_log = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the mesh file may set under `options`; unset means vLLM's own default."""
+
+    max_model_len: Count | None = None
+    max_num_seqs: Count = 64
+    dtype: str = "auto"
+    enforce_eager: bool = False
+    gpu_memory_utilization: Positive | None = None
+    tensor_parallel_size: Count | None = None
+    enable_prefix_caching: bool | None = None
+    step_level: bool = True
+    """False consumes the public per-request generators instead of whole engine steps."""
+
+
+def create(config: EngineConfig) -> "VllmEngine":
+    """Make the engine that the mesh file describes."""
+    return VllmEngine(config, read_options(config, Options))
+
+
+class _Attempt:
+    """What the engine remembers of one attempt."""
+
+    def __init__(self, work: Work) -> None:
+        self.number = work.attempt
+        self.work = work
+        self.name = f"{work.request_id}-{work.stage}-{work.attempt}"
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.tokens = 0
+        self.aborted = False
+        self.task: asyncio.Task[None]
+
+    def end(self, finish: FinishReason, stop_match: str = "") -> End:
+        """Make its end, with what it used."""
+        usage = Usage(
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.tokens,
+        )
+        return End(finish_reason=finish, stop_match=stop_match, usage=usage)
+
+
+class VllmEngine:
+    """One vLLM engine, with its own processes below this one."""
+
+    def __init__(self, config: EngineConfig, options: Options) -> None:
+        self._config = config
+        self._options = options
+        self._attempts: dict[int, _Attempt] = {}
+        self._by_name: dict[str, _Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._steps = Steps()
+        self._llm: AsyncLLM | None = None
+        self._scratch: Scratch | None = None
+        # The kernel binds vLLM's processes to the thread that starts them: it lives until `close`.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Text in, tokens out."""
+        return Capabilities(
+            input_modalities=frozenset({Modality.TEXT}),
+            output_modalities=frozenset({Modality.TEXT}),
+            stream_input=False,
+            stream_output=True,
+            resume_contract=ResumeContract.TOKENS,
+            deterministic=False,
+            slots=self._options.max_num_seqs,
+            context_tokens_max=self._context_max,
+        )
+
+    async def load(self, progress: Callable[[str], None]) -> ModelCard:
+        """Start vLLM and answer one short prompt."""
+        self._steps.bind()
+        weights = locate(self._config.model, "hf")
+        progress(f"starting vLLM {vllm.__version__} with {weights.name}")
+        loop = asyncio.get_running_loop()
+        llm = await loop.run_in_executor(self._thread, self._start, weights.path)
+        self._tokenizer: Any = llm.get_tokenizer()
+        self._context_max = int(llm.model_config.max_model_len)
+        known = vllm.__version__.partition("+")[0] in KNOWN_VERSIONS
+        self._sink = StepSink(self._take) if self._options.step_level and known else None
+        progress("warming up")
+        prompt = tokens_input(self._tokenizer.encode("Hello"))
+        params = SamplingParams(max_tokens=2, temperature=0.0)
+        async with asyncio.timeout(WARM_UP_S):
+            async for _ in llm.generate(prompt, params, request_id="warm-up"):
+                pass
+        if self._sink is not None:
+            self._spawn(watch(llm))
+        return ModelCard(model=weights.name, digest=weights.digest)
+
+    def submit(self, work: Work) -> None:
+        """Start an attempt; what is wrong with its prompt comes as its error piece."""
+        attempt = _Attempt(work)
+        self._attempts[attempt.number] = attempt
+        self._by_name[attempt.name] = attempt
+        attempt.task = self._spawn(self._run(attempt))
+
+    def append(self, attempt: int, piece: EngineInput) -> None:
+        """Never called: the engine takes no streamed input."""
+        raise AssertionError("no streamed input")
+
+    def close_input(self, attempt: int) -> None:
+        """Never called: the engine takes no streamed input."""
+        raise AssertionError("no streamed input")
+
+    def abort(self, attempt: int) -> None:
+        """Take an attempt out of vLLM's batch before its next step."""
+        found = self._attempts.get(attempt)
+        if found and not found.aborted:
+            found.aborted = True
+            self._spawn(self._abort(found))
+
+    def outputs(self) -> AsyncIterator[list[Piece]]:
+        """Yield what each engine step made."""
+        return self._steps.read()
+
+    def load_report(self) -> LoadReport:
+        """Tell how many attempts are in vLLM's hands."""
+        return LoadReport(running=len(self._attempts), waiting=0, steps=self._steps.count)
+
+    async def close(self) -> None:
+        """Stop vLLM and its processes."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for attempt in list(self._attempts.values()):
+            self._fail(attempt, error_for("aborted"))
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._stop)
+        self._thread.shutdown()
+        self._steps.close()
+
+    def _start(self, folder: Path) -> AsyncLLM:
+        options = {
+            name: value
+            for name, value in msgspec.structs.asdict(self._options).items()
+            if value is not None and name != "step_level"
+        }
+        self._scratch = Scratch("vllm")
+        with environment(_surroundings(self._scratch.path)):
+            self._llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(model=str(folder), disable_log_stats=True, **options)
+            )
+        return self._llm
+
+    def _stop(self) -> None:
+        if self._llm is not None:
+            self._llm.shutdown()
+        if self._scratch is not None:
+            self._scratch.close()
+
+    async def _run(self, attempt: _Attempt) -> None:
+        """Give an attempt to vLLM; only what breaks the engine as a whole leaves it."""
+        assert self._llm is not None
+        loop = asyncio.get_running_loop()
+        try:
+            prompt = await loop.run_in_executor(self._thread, self._encode, attempt.work.input)
+            attempt.prompt_tokens = len(prompt)
+            given, params = tokens_input(prompt), self._sampling(attempt.work, len(prompt))
+            if self._sink is not None:
+                await submit(self._llm, self._sink, attempt.name, given, params)
+                return
+            async for output in self._llm.generate(given, params, request_id=attempt.name):
+                self._take([output])
+        except MeshError as error:
+            self._fail(attempt, error.info)
+        except (VLLMClientError, ValueError) as error:
+            self._fail(attempt, _refusal(error))
+        except Exception as error:  # A tokenizer or a template may raise anything.
+            if self._llm.errored:
+                raise
+            ids = {"request_id": attempt.work.request_id}
+            _log.exception("an attempt failed", extra=ids)
+            message = f"the engine failed: {type(error).__name__}"
+            self._fail(attempt, error_for("engine_error", message))
+
+    async def _abort(self, attempt: _Attempt) -> None:
+        assert self._llm is not None
+        attempt.task.cancel()  # It may not have reached vLLM yet, and must not after this.
+        await asyncio.wait({attempt.task})
+        await self._llm.abort(attempt.name)
+        self._fail(attempt, error_for("aborted"))
+
+    def _take(self, outputs: list[Any]) -> None:
+        """Turn what one engine step made into pieces."""
+        pieces = []
+        for output in outputs:
+            if isinstance(output, BaseException):
+                self._steps.fail(output)
+                continue
+            attempt = self._by_name.get(output.request_id)
+            if attempt is not None and not attempt.aborted:
+                pieces.append(self._piece(attempt, output))
+        self._steps.put(pieces)
+
+    def _piece(self, attempt: _Attempt, output: Any) -> Piece:
+        completion = output.outputs[0]
+        ids = list(completion.token_ids)
+        attempt.tokens += len(ids)
+        attempt.cached_tokens = output.num_cached_tokens or 0
+        end = error = None
+        if output.finished:
+            self._forget(attempt)
+            stop = completion.stop_reason
+            finish = _FINISH.get(completion.finish_reason, FinishReason.ABORT)
+            end = attempt.end(finish, stop if isinstance(stop, str) else "")
+            if finish is FinishReason.ABORT:
+                error = error_for("engine_error", "vLLM gave the attempt up", retryable=True)
+        return Piece(
+            attempt=attempt.number,
+            units=len(ids),
+            text=completion.text,
+            ids=ids,
+            end=end,
+            error=error,
+        )
+
+    def _fail(self, attempt: _Attempt, info: ErrorInfo) -> None:
+        """Give an attempt its last piece, unless it has had it."""
+        if self._attempts.get(attempt.number) is attempt:
+            self._forget(attempt)
+            end = attempt.end(FinishReason.ABORT) if attempt.tokens else None
+            self._steps.put([Piece(attempt=attempt.number, end=end, error=info)])
+
+    def _forget(self, attempt: _Attempt) -> None:
+        del self._attempts[attempt.number]
+        del self._by_name[attempt.name]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+        return task
+
+    def _reap(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._steps.fail(error)  # Broken as a whole: the worker ends and is restarted.
+
+    def _encode(self, given: EngineInput) -> list[int]:
+        match given:
+            case ChatInput(messages=messages):
+                plain = plain_messages(messages)
+            case TextInput(text=text):
+                return list(self._tokenizer.encode(text))
+            case _:
+                raise unsupported("this model reads text only", reason="unsupported_modality")
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                plain, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except TemplateError as error:
+            message = f"the model's chat template refused: {error}"
+            raise invalid(message, param="messages") from error
+        return list(ids)
+
+    def _sampling(self, work: Work, prompt_tokens: int) -> SamplingParams:
+        sampling = work.params.sampling
+        tokens_max = answer_tokens_max(
+            sampling, prompt_tokens=prompt_tokens, context_tokens_max=self._context_max
+        )
+        return SamplingParams(
+            max_tokens=tokens_max,
+            min_tokens=min(sampling.tokens_min or 0, tokens_max),
+            seed=work.seed if work.seed_explicit else None,
+            ignore_eos=bool(sampling.ignore_eos),
+            stop=list(sampling.stop) or None,
+            output_kind=RequestOutputKind.DELTA,
+            **_given(sampling),
+        )
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    names = (
+        "temperature", "top_p", "top_k", "min_p",
+        "frequency_penalty", "presence_penalty", "repetition_penalty",
+    )  # fmt: skip
+    values = {name: getattr(sampling, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refusal(error: Exception) -> ErrorInfo:
+    """Say what vLLM has against a request, with the field where it names one."""
+    message = str(error.args[0]) if error.args else str(error)
+    return invalid(message, param=getattr(error, "parameter", None) or "").info
+
+
+def _surroundings(scratch: Path) -> dict[str, str]:
+    """Give the variables that vLLM's processes start with; the user's own settings come first."""
+    temporary = tempfile.gettempdir()
+    ours = {
+        "HF_HUB_OFFLINE": "1",
+        # Compiled kernels outlive a worker, so they must not land in its scratch folder.
+        "TORCHINDUCTOR_CACHE_DIR": f"{temporary}/torchinductor_{getpass.getuser()}",
+        "VLLM_NO_USAGE_STATS": "1",
+        # A process with gRPC's threads cannot be forked.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    return {
+        **{name: value for name, value in ours.items() if name not in os.environ},
+        children.VARIABLE: "1",
+        "TMPDIR": str(scratch),
+        "VLLM_RPC_BASE_PATH": str(scratch),
+    }

@@ -1,0 +1,73 @@
+"""What an operator may set of a stage worker."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.stage_worker.core import Limits
+from stagemesh.rpc import Tls
+from stagemesh.settings import split_address
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One worker: its mesh, its pool, its name, its ports and its limits."""
+
+    mesh: Path
+    """The mesh file."""
+    pool: str
+    replica_id: str
+    listen: str
+    """`StageService`, `PayloadService` and health."""
+    advertise: str = ""
+    """Where others reach `listen`, for the payloads held here; empty means at `listen` itself."""
+    metrics: str = ""
+    """Where `/metrics` is served; empty means nowhere."""
+    drain_s: float = 30.0
+    """How long attempts may go on after SIGTERM."""
+    stall_s: float = 30.0
+    """After how long without an engine step a worker with work counts as stalled."""
+    lease_s: float = 60.0
+    """How long payloads live without a sign of life of their request."""
+    payload_bytes_max: int = 4 * 1024 * 1024 * 1024
+    """How many bytes of results may be held for others at once."""
+    payload_directory: Path = Path("/dev/shm")
+    outbox_bytes_max: int = 4 * 1024 * 1024
+    """What one attempt may hold back for want of credit."""
+    insecure: bool = False
+    """Allow addresses that are not loopback without TLS."""
+    reflection: bool = False
+    log_level: str = "INFO"
+    tls: Tls = field(default_factory=Tls)
+    """For the port, and towards other holders of payloads."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            ValueError: If one is out of range, or a name is empty.
+        """
+        if not self.replica_id or not self.pool:
+            raise ValueError("pool and replica_id must not be empty")
+        if min(self.drain_s, self.payload_bytes_max) < 0:
+            raise ValueError("drain_s and payload_bytes_max must not be negative")
+        if min(self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
+            raise ValueError("stall_s, lease_s and outbox_bytes_max must be above zero")
+        if self.advertise:
+            split_address(self.advertise)
+
+    @property
+    def limits(self) -> Limits:
+        """The core's part."""
+        return Limits(outbox_bytes_max=self.outbox_bytes_max, stall_s=self.stall_s)
+
+    @property
+    def server_tls(self) -> Tls | None:
+        """TLS of the port; none without a certificate."""
+        return self.tls if self.tls.cert_path else None
+
+    @property
+    def channel_tls(self) -> Tls | None:
+        """TLS towards others; none without an authority to trust, or a certificate to show."""
+        return self.tls if self.tls.ca_path or self.tls.cert_path else None

@@ -1,0 +1,131 @@
+"""Frames of orchestrators, as events. Rows and grants need none: links speak them."""
+
+from services.stage_worker.core.events import (
+    AbortAsked,
+    Event,
+    FenceRaised,
+    LinkAttached,
+    ReleaseAsked,
+    RenewAsked,
+    SubmissionRefused,
+    Submitted,
+)
+from services.stage_worker.core.submission import RoleSpec, Source, Submission
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.errors import MeshError
+from stagemesh.media import Params, Request, split_lane
+from stagemesh.outcome import ErrorInfo, error_for
+from stagemesh.wire import options_from_proto, params_from_proto, request_from_proto
+
+__all__ = ["event_of", "link_attached"]
+
+
+def link_attached(link: int, hello: link_pb2.Hello) -> LinkAttached:
+    """Read what an orchestrator said of itself.
+
+    Raises:
+        MeshError: If it is no orchestrator.
+    """
+    if hello.service != link_pb2.SERVICE_KIND_ORCHESTRATOR:
+        raise _broken_protocol(f"{hello.id} is no orchestrator")
+    return LinkAttached(
+        link=link,
+        window_units=hello.limits.window_units,
+        window_bytes=hello.limits.window_bytes,
+    )
+
+
+def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
+    """Read a frame; None where the core need not know.
+
+    Raises:
+        MeshError: If an orchestrator must not send such a frame.
+    """
+    match frame.WhichOneof("kind"):
+        case "submit":
+            return _submitted(link, frame.submit)
+        case "abort":
+            return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
+        case "fence":
+            fence = frame.fence
+            return FenceRaised(link=link, request_id=fence.request_id, epoch=fence.epoch)
+        case "renew":
+            renew = frame.renew
+            return RenewAsked(link=link, request_id=renew.request_id, epoch=renew.epoch)
+        case "release":
+            release = frame.release
+            return ReleaseAsked(
+                link=link,
+                request_id=release.request_id,
+                epoch=release.epoch,
+                handle_ids=tuple(release.handle_ids),
+            )
+        case "ping" | "go_away" | None:  # None is a kind that only a newer peer knows.
+            return None
+        case other:
+            raise _broken_protocol(f"an orchestrator sent a frame of kind {other}")
+
+
+def _submitted(link: int, frame: link_pb2.Submit) -> Submitted | SubmissionRefused:
+    """Read a submission; one that cannot be read is refused, and nobody else is at fault."""
+    try:
+        request, params = request_from_proto(frame.request), params_from_proto(frame.params)
+        submission = _submission(frame, request, params)
+        error = _fault(submission)
+    except MeshError as fault:
+        submission = _submission(frame, Request(model=frame.request.model, messages=()), Params())
+        error = fault.info
+    if error is not None:
+        return SubmissionRefused(link=link, submission=submission, error=error)
+    return Submitted(link=link, submission=submission)
+
+
+def _submission(frame: link_pb2.Submit, request: Request, params: Params) -> Submission:
+    return Submission(
+        request_id=frame.request_id,
+        epoch=frame.epoch,
+        attempt=frame.attempt,
+        stage=frame.stage,
+        stage_name=frame.stage_name,
+        roles=tuple(
+            RoleSpec(
+                slot=role.slot,
+                role=role.role,
+                companion=role.companion,
+                lanes=tuple(role.lanes),
+            )
+            for role in frame.roles
+        ),
+        sources=tuple(
+            Source(
+                lane=source.lane,
+                stage=source.stage,
+                companion=source.companion,
+                choice=source.choice,
+            )
+            for source in frame.sources
+        ),
+        deadline_left_s=frame.deadline_left_s,
+        request=request,
+        params=params,
+        bridge=frame.bridge,
+        bridge_options=options_from_proto(frame.bridge_options),
+    )
+
+
+def _fault(submission: Submission) -> ErrorInfo | None:
+    """Say what no orchestrator may submit; None if nothing is wrong."""
+    for role in submission.roles:
+        if not role.lanes:
+            return error_for("protocol_error", f"role {role.role} is asked for no lane")
+        try:
+            modalities = {split_lane(lane).modality for lane in role.lanes}
+        except ValueError as error:
+            return error_for("protocol_error", f"role {role.role}: {error}")
+        if len(modalities) < len(role.lanes):
+            return error_for("protocol_error", f"role {role.role} has two lanes of one modality")
+    return None
+
+
+def _broken_protocol(message: str) -> MeshError:
+    return MeshError(error_for("protocol_error", message))

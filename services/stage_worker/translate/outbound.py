@@ -1,0 +1,37 @@
+"""Effects, as frames. Rows and grants need no translation: links speak them."""
+
+from services.stage_worker.core.effects import (
+    SayGoAway,
+    SendFenced,
+    SendHandleLost,
+    SendTerminal,
+    SendUnknown,
+)
+from stagemesh.api.types.v1 import link_pb2
+from stagemesh.wire import terminal_to_proto
+
+__all__ = ["FrameEffect", "frame_of"]
+
+FrameEffect = SayGoAway | SendFenced | SendHandleLost | SendTerminal | SendUnknown
+"""Effects that are one frame on their link."""
+
+
+def frame_of(effect: FrameEffect) -> link_pb2.Frame:
+    """Make the frame that tells an orchestrator of an effect."""
+    match effect:
+        case SendTerminal():
+            return link_pb2.Frame(terminal=terminal_to_proto(effect.slot, effect.terminal))
+        case SendUnknown():
+            return link_pb2.Frame(unknown=link_pb2.Unknown(slot=effect.slot))
+        case SendFenced():
+            return link_pb2.Frame(
+                fenced=link_pb2.Fenced(request_id=effect.request_id, epoch=effect.epoch)
+            )
+        case SendHandleLost():
+            return link_pb2.Frame(
+                handle_lost=link_pb2.HandleLost(slot=effect.slot, handle_id=effect.handle_id)
+            )
+        case SayGoAway():
+            return link_pb2.Frame(
+                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
+            )

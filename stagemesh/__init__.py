@@ -1,0 +1,1 @@
+"""StageMesh, the library that every service and every client stands on."""

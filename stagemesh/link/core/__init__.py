@@ -1,0 +1,27 @@
+"""The link without I/O: rows, credit, positions, bounded messages and signs of life."""
+
+from stagemesh.link.core.credit import Meter, Sender, Window
+from stagemesh.link.core.cursor import Cursor, Step
+from stagemesh.link.core.liveness import Liveness
+from stagemesh.link.core.outbox import MESSAGE_BYTES_MAX, MESSAGE_ROWS_MAX, Batch, Outbox
+from stagemesh.link.core.rows import NO_SOURCE, REQUEST_SOURCE, Grant, Row, row_cost
+from stagemesh.link.core.slots import SlotMint
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "MESSAGE_ROWS_MAX",
+    "NO_SOURCE",
+    "REQUEST_SOURCE",
+    "Batch",
+    "Cursor",
+    "Grant",
+    "Liveness",
+    "Meter",
+    "Outbox",
+    "Row",
+    "Sender",
+    "SlotMint",
+    "Step",
+    "Window",
+    "row_cost",
+]

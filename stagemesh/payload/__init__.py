@@ -1,0 +1,8 @@
+"""The payload plane: bytes that go from worker to worker, past every orchestrator's core."""
+
+from stagemesh.payload.files import remove_dead
+from stagemesh.payload.reader import PayloadReader
+from stagemesh.payload.servicer import PayloadServicer
+from stagemesh.payload.store import PayloadStore
+
+__all__ = ["PayloadReader", "PayloadServicer", "PayloadStore", "remove_dead"]

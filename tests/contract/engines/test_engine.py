@@ -1,0 +1,239 @@
+"""One suite for every engine: what `engines/base.py` promises, on the real thing.
+
+An engine joins by a file `case_<name>.py` beside this one, with its `CASE`.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from services.stage_worker.engines import find_engine
+from services.stage_worker.engines.base import Engine, EngineInput, Piece
+from stagemesh.errors import MeshError
+from stagemesh.media import Modality
+from stagemesh.outcome import ErrorCode, is_client_error
+from tests.contract.engines.case import EngineCase, work
+
+pytestmark = [pytest.mark.contract, pytest.mark.asyncio(loop_scope="module")]
+
+LAG_S_MAX = 1.0
+
+
+def cases() -> Iterator[object]:
+    """Find every engine that has told its case."""
+    for path in sorted(Path(__file__).parent.glob("case_*.py")):
+        name = path.stem.removeprefix("case_")
+        case: EngineCase = import_module(f"tests.contract.engines.{path.stem}").CASE
+        yield pytest.param((name, case), id=name, marks=case.marks)
+
+
+class Bench:
+    """A loaded engine, and what it gives, sorted by attempt."""
+
+    def __init__(self, engine: Engine, case: EngineCase) -> None:
+        self.engine = engine
+        self.case = case
+        self.pieces: dict[int, list[Piece]] = defaultdict(list)
+        self.lag_s = 0.0
+        self._number = 0
+        self._changed = asyncio.Event()
+
+    async def consume(self) -> None:
+        """Take every step."""
+        async for step in self.engine.outputs():
+            assert step
+            for piece in step:
+                self.pieces[piece.attempt].append(piece)
+            self._changed.set()
+
+    async def watch(self) -> None:
+        """Measure how long the event loop stands still."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(0.01)
+            self.lag_s = max(self.lag_s, loop.time() - before_s - 0.01)
+
+    def next(self) -> int:
+        """Mint an attempt's number."""
+        self._number += 1
+        return self._number
+
+    def submit(self, given: EngineInput, *, streamed: bool = False, lasting: bool = False) -> int:
+        """Start an attempt; give its number."""
+        number = self.next()
+        params = self.case.lasting_params if lasting else self.case.params
+        self.engine.submit(work(self.case, number, given, params=params, streamed=streamed))
+        return number
+
+    def over(self, number: int) -> bool:
+        """Whether an attempt has ended all its lanes, or failed."""
+        pieces = self.pieces[number]
+        ended = {piece.modality for piece in pieces if piece.end is not None}
+        return ended == self.case.wanted or any(piece.error for piece in pieces)
+
+    async def until_over(self, *numbers: int) -> None:
+        """Wait for the ends of attempts."""
+        await self.until(lambda: all(self.over(number) for number in numbers))
+
+    async def until(self, holds: object) -> None:
+        """Wait until something holds of the pieces."""
+        assert callable(holds)
+        async with asyncio.timeout(self.case.answer_s):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def result(self, number: int) -> dict[Modality, tuple[int, str, bytes]]:
+        """Sum up what an attempt gave: units, text and bytes of each lane."""
+        return {
+            modality: (
+                sum(piece.units for piece in lane),
+                "".join(piece.text for piece in lane),
+                b"".join(piece.body.inline for piece in lane if piece.body),
+            )
+            for modality in self.case.wanted
+            for lane in [[p for p in self.pieces[number] if p.modality == modality]]
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=cases())
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    """Load each engine once for the whole suite."""
+    name, case = request.param
+    if why := case.missing():
+        pytest.skip(why)
+    engine = find_engine(name)(case.config)
+    async with asyncio.timeout(case.load_s):
+        card = await engine.load(lambda line: None)
+    assert card.model
+    found = Bench(engine, case)
+    tasks = [asyncio.create_task(found.consume()), asyncio.create_task(found.watch())]
+    yield found
+    await engine.close()
+    async with asyncio.timeout(10):
+        await tasks[0]  # `outputs` ends by itself once the engine is closed.
+    tasks[1].cancel()
+    with suppress(asyncio.CancelledError):
+        await tasks[1]
+
+
+async def test_every_lane_ends_once_and_last(bench: Bench) -> None:
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    for modality in bench.case.wanted:
+        lane = [piece for piece in bench.pieces[number] if piece.modality == modality]
+        assert [piece.end is not None for piece in lane] == [False] * (len(lane) - 1) + [True]
+    assert not any(piece.error for piece in bench.pieces[number])
+
+
+async def test_what_it_gives_is_what_it_says_it_can_give(bench: Bench) -> None:
+    capabilities = bench.engine.capabilities
+    assert bench.case.wanted <= capabilities.output_modalities
+    assert capabilities.slots >= 1
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    assert all(units > 0 for units, _, _ in bench.result(number).values())
+
+
+async def test_samples_and_images_are_counted_as_used(bench: Bench) -> None:
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    units = {modality: found[0] for modality, found in bench.result(number).items()}
+    ends = {piece.modality: piece.end for piece in bench.pieces[number] if piece.end}
+    for modality, end in ends.items():
+        if modality is Modality.AUDIO:
+            assert end.usage.audio_output_samples == units[modality]
+        if modality is Modality.IMAGE:
+            assert end.usage.images == units[modality]
+        assert end.usage.complete
+
+
+async def test_attempts_at_once_do_not_disturb_each_other(bench: Bench) -> None:
+    count = min(4, bench.engine.capabilities.slots)
+    numbers = [bench.submit(bench.case.usual) for _ in range(count)]
+    await bench.until_over(*numbers)
+    if bench.engine.capabilities.deterministic:
+        assert all(bench.result(number) == bench.result(numbers[0]) for number in numbers)
+    assert bench.engine.load_report().running == 0
+
+
+async def test_an_abort_is_answered_once_and_ends_it(bench: Bench) -> None:
+    if bench.case.lasting is None:
+        pytest.skip("it has no input that lasts")
+    number = bench.submit(bench.case.lasting, lasting=True)
+    await bench.until(lambda: bench.pieces[number])
+    bench.engine.abort(number)
+    await bench.until_over(number)
+    said = len(bench.pieces[number])
+    errors = [piece.error.code for piece in bench.pieces[number] if piece.error]
+    assert errors in ([ErrorCode.ABORTED], [])
+    after = bench.submit(bench.case.usual)
+    await bench.until_over(after)
+    assert len(bench.pieces[number]) == said
+    assert bench.engine.load_report().running == 0
+
+
+async def test_an_abort_right_after_its_submit_is_answered(bench: Bench) -> None:
+    number = bench.submit(bench.case.lasting or bench.case.usual, lasting=True)
+    bench.engine.abort(number)
+    await bench.until_over(number)
+
+
+async def test_unknown_attempts_are_ignored(bench: Bench) -> None:
+    bench.engine.abort(1_000_000)
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    assert not bench.pieces[1_000_000]
+
+
+async def test_input_that_cannot_be_served_is_the_clients_error(bench: Bench) -> None:
+    if bench.case.refused is None:
+        pytest.skip("it refuses no input")
+    number = bench.next()
+    try:
+        bench.engine.submit(work(bench.case, number, bench.case.refused))
+    except MeshError as error:
+        code = error.info.code
+    else:
+        await bench.until_over(number)
+        (code,) = [piece.error.code for piece in bench.pieces[number] if piece.error]
+    assert is_client_error(code)
+    after = bench.submit(bench.case.usual)
+    await bench.until_over(after)
+    assert not any(piece.error for piece in bench.pieces[after])
+
+
+async def test_how_streamed_input_is_cut_does_not_matter(bench: Bench) -> None:
+    if not bench.case.chunkings:
+        pytest.skip("it takes no streamed input")
+    results = []
+    for first, *rest in bench.case.chunkings:
+        number = bench.submit(first, streamed=True)
+        for piece in rest:
+            bench.engine.append(number, piece)
+        bench.engine.close_input(number)
+        await bench.until_over(number)
+        assert not any(piece.error for piece in bench.pieces[number])
+        results.append(bench.result(number))
+    assert all(result == results[0] for result in results)
+
+
+async def test_steps_grow_while_it_works(bench: Bench) -> None:
+    before = bench.engine.load_report().steps
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    assert bench.engine.load_report().steps > before
+
+
+async def test_the_event_loop_never_stands_still(bench: Bench) -> None:
+    bench.lag_s = 0.0
+    number = bench.submit(bench.case.usual)
+    await bench.until_over(number)
+    assert bench.lag_s < LAG_S_MAX

@@ -1,0 +1,377 @@
+"""Scenarios of the orchestrator's core: text in, text out.
+
+A line such as `1.5 rows thinker-0 #1 thinker.0.text 0+3 "abc"` is an event at 1.5 s; the indented
+lines below it are the effects that must follow. Links go by the name of their client or replica,
+a client's slots by the name of the request, a worker's by `#` and their number, lanes by stage,
+role and modality. Lines that begin with `#` tell the story; `set name=value` changes a setting.
+
+Run this module to write the effects that the core gives now into every scenario, and read the diff.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from services.orchestrator.core import effects as fx
+from services.orchestrator.core import events as ev
+from services.orchestrator.core.machine import Orchestrator
+from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from services.orchestrator.core.settings import CoreSettings
+from stagemesh.link.core import Grant, Row
+from stagemesh.media import (
+    Body,
+    Handle,
+    ImageParams,
+    MediaPart,
+    Message,
+    Modality,
+    Params,
+    Part,
+    Request,
+    Sampling,
+    TextPart,
+    lane_of,
+    split_lane,
+)
+from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal, Usage
+from stagemesh.pipeline import Mesh, Pipeline
+from tests.helpers.core_mesh import core_mesh
+
+__all__ = ["SCENARIOS", "replay", "told"]
+
+SCENARIOS: Final = Path(__file__).parents[1] / "unit/services/orchestrator/core/scenarios"
+
+
+def told(text: str) -> str:
+    """Drop the golden effects of a scenario: what is left is the story and its events."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(" "))
+
+
+def replay(text: str) -> str:
+    """Play a scenario on a new core; return it with the effects that follow each event."""
+    lines = told(text).splitlines()
+    changes = [line.split(maxsplit=1)[1] for line in lines if line.startswith("set ")]
+    settings = msgspec.structs.replace(
+        CoreSettings(), **{name: _number(value) for name, value in (c.split("=") for c in changes)}
+    )
+    stage = _Stage(core_mesh(), settings)
+    written = []
+    for line in lines:
+        written.append(line)
+        if line and line[0].isdigit():
+            written += [f"    {effect}" for effect in stage.play(line)]
+    return "\n".join(written) + "\n"
+
+
+class _Stage:
+    """A core, and the names of everything around it."""
+
+    def __init__(self, mesh: Mesh, settings: CoreSettings) -> None:
+        self._core = Orchestrator(mesh, settings)
+        self._models = {
+            name: pipeline
+            for pipeline in mesh.pipelines.values()
+            for name in (pipeline.name, *pipeline.aliases)
+        }
+        self._links: dict[str, int] = {}
+        self._opened: dict[str, tuple[int, int]] = {}
+        self._requests: dict[tuple[int, int], tuple[str, Pipeline]] = {}
+        self._attempts: dict[tuple[int, int], Pipeline] = {}
+
+    def play(self, line: str) -> Iterator[str]:
+        at, kind, *words = shlex.split(line)
+        fields = dict(w.split("=", 1) for w in words if "=" in w)
+        names = [w for w in words if "=" not in w]
+        if kind == "view":
+            yield str(self._core.request_view(names[0]))
+            return
+        for effect in self._core.step(self._event(kind, names, fields), float(at)):
+            yield from self._shown(effect)
+
+    def _event(self, kind: str, names: list[str], fields: dict[str, str]) -> ev.Event:
+        make = getattr(self, "_on_" + kind.replace("-", "_"))
+        event: ev.Event = make(names, fields)
+        return event
+
+    def _link(self, name: str) -> int:
+        return self._links[name]
+
+    def _new_link(self, name: str) -> int:
+        self._links[name] = len(self._links) + 1
+        return self._links[name]
+
+    def _name(self, link: int) -> str:
+        return next(n for n, number in self._links.items() if number == link)
+
+    # Events
+
+    def _on_client(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ClientAttached(
+            link=self._new_link(names[0]),
+            window_units=int(fields.get("units", 64)),
+            window_bytes=int(fields.get("bytes", 1 << 20)),
+        )
+
+    def _on_client_lost(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ClientLost(link=self._link(names[0]))
+
+    def _on_open(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        client, name, model = names[:3]
+        link = self._link(client)
+        slot = int(fields.get("slot", len(self._requests) + 1))
+        if model in self._models:
+            self._requests[link, slot] = (name, self._models[model])
+        else:
+            self._requests[link, slot] = (name, self._models["echo"])
+        self._opened[name] = (link, slot)
+        return ev.Opened(
+            link=link,
+            slot=slot,
+            request_id=fields.get("id", name),
+            epoch=int(fields.get("epoch", 1)),
+            deadline_left_s=float(fields.get("deadline", 0)),
+            request=_request(model, fields),
+            body=None,
+        )
+
+    def _on_abort(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        link, slot = self._opened.get(names[0], (1, 0))
+        return ev.AbortAsked(link=link, slot=slot, cause="asked")
+
+    def _on_abort_by_id(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.RequestAbortAsked(request_id=names[0], cause="asked")
+
+    def _on_credit(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        link, slot = self._opened[names[0]]
+        return ev.CreditGranted(link=link, grants=[_grant(slot, 0, fields)])
+
+    def _on_handle_lost(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        if names[0] in self._opened:
+            link, slot = self._opened[names[0]]
+        else:
+            link, slot = self._link(names[0]), int(names[1][1:])
+        return ev.HandleLost(link=link, slot=slot, handle_id=names[-1])
+
+    def _on_replica(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        name = names[0]
+        return ev.ReplicaAttached(
+            link=self._new_link(name),
+            pool=fields.get("pool", name.split("-")[0]),
+            replica_id=name.split("/")[0],
+            incarnation=len(self._links),
+            card=WorkerCard(
+                slots=int(fields.get("slots", 4)),
+                context_tokens_max=int(fields.get("context", 0)),
+            ),
+            state=WorkerState[fields.get("state", "READY")],
+            window_units=int(fields.get("units", 64)),
+            window_bytes=int(fields.get("bytes", 1 << 20)),
+        )
+
+    def _on_report(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ReplicaReported(
+            link=self._link(names[0]),
+            state=WorkerState[fields.get("state", "READY")],
+            load=LoadReport(
+                running=int(fields.get("running", 0)), steps=int(fields.get("steps", 0))
+            ),
+        )
+
+    def _on_unlisted(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ReplicaListed(replica_id=names[0], listed=False)
+
+    def _on_listed(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ReplicaListed(replica_id=names[0], listed=True)
+
+    def _on_replica_lost(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.ReplicaLost(link=self._link(names[0]))
+
+    def _on_rows(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REPLICA #SLOT LANE POS+UNITS [TEXT] [pcm=BYTES] [handle=ID] [end=REASON]`."""
+        link, slot = self._link(names[0]), int(names[1][1:])
+        pos, units = map(int, names[3].split("+"))
+        row = Row(slot, self._lane(link, slot, names[2]), pos, units, "".join(names[4:]))
+        if "ids" in fields:
+            row.ids = [int(word) for word in fields["ids"].split(",")]
+        if "pcm" in fields:
+            row.body = Body(inline=b"x" * int(fields["pcm"]))
+        if "handle" in fields:
+            row.body = Body(
+                handle=Handle(
+                    handle_id=fields["handle"],
+                    request_id="",
+                    holder_id=names[0],
+                    incarnation=1,
+                    address="",
+                    size_bytes=int(fields.get("size", 1)),
+                )
+            )
+        if "end" in fields:
+            usage = Usage(prompt_tokens=int(fields.get("prompt", 0)))
+            row.end = End(finish_reason=FinishReason[fields["end"]], usage=usage)
+        return ev.RowsArrived(link=link, rows=[row])
+
+    def _on_ended(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REPLICA #SLOT OUTCOME [CODE]`."""
+        error = None
+        if len(names) > 3:
+            error = ErrorInfo(code=ErrorCode[names[3]], reason=names[3].lower(), message="told so")
+        return ev.AttemptEnded(
+            link=self._link(names[0]),
+            slot=int(names[1][1:]),
+            terminal=Terminal(outcome=Outcome[names[2]], error=error),
+        )
+
+    def _on_unknown(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.AttemptUnknown(link=self._link(names[0]), slot=int(names[1][1:]))
+
+    def _on_input_credit(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        link, slot = self._link(names[0]), int(names[1][1:])
+        grant = _grant(slot, self._lane(link, slot, names[2]), fields)
+        return ev.InputCreditGranted(link=link, grants=[grant])
+
+    def _on_drain(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.DrainAsked(drain_s=float(names[0]))
+
+    def _on_tick(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.Tick()
+
+    def _lane(self, link: int, slot: int, name: str) -> int:
+        stage, role, modality = name.split(".")
+        pipeline = self._attempts.get((link, slot), self._models["talk"])
+        index = next(s.index for s in pipeline.stages if s.name == stage)
+        return lane_of(index, int(role), Modality[modality.upper()])
+
+    # Effects
+
+    def _shown(self, effect: fx.Effect) -> Iterator[str]:
+        match effect:
+            case fx.SendRows(link=link, rows=rows):
+                for row in rows:
+                    yield f"send {self._key(link, row.slot)} {self._row(link, row)}"
+            case fx.SendGrants(link=link, grants=grants):
+                for grant in grants:
+                    totals = f"units={grant.units} bytes={grant.bytes}"
+                    yield f"grant {self._key(link, grant.slot)} {totals}"
+            case fx.SubmitAttempts():
+                yield from self._submit(effect)
+            case fx.AbortAttempt(link=link, slot=slot, cause=cause):
+                yield f"abort {self._key(link, slot)} ({cause})"
+            case fx.EndRequest(link=link, slot=slot, terminal=terminal):
+                yield f"end {self._key(link, slot)} {_terminal(terminal)}"
+            case fx.AnswerUnknown(link=link, slot=slot):
+                yield f"answer-unknown {self._name(link)} slot {slot}"
+            case fx.ReleaseHandles(link=link, request_id=request_id):
+                yield f"release {self._name(link)} {request_id}"
+            case fx.RenewHandles(link=link, request_id=request_id):
+                yield f"renew {self._name(link)} {request_id}"
+            case fx.SayGoAway(link=link, reason=reason, drain_s=drain_s):
+                yield f"go-away {self._name(link)} {reason} {drain_s:g}"
+            case fx.PublishModels(models=models):
+                yield "publish " + " ".join(m.model for m in models if m.ready)
+
+    def _submit(self, effect: fx.SubmitAttempts) -> Iterator[str]:
+        pipeline = self._models[effect.model]
+        for role in effect.roles:
+            self._attempts[effect.link, role.slot] = pipeline
+        stage = pipeline.stages[effect.stage].name
+        line = f"submit {effect.request_id} {stage} to {self._name(effect.link)}"
+        yield f"{line} attempt={effect.attempt} left={effect.deadline_left_s:g}"
+        for role in effect.roles:
+            lanes = " ".join(_lane_name(pipeline, lane) for lane in role.lanes)
+            who = f"companion {role.companion}" if role.companion else "choice"
+            yield f"    #{role.slot} {who}, role {role.role}, gives {lanes}"
+        for source in effect.sources:
+            lane = _lane_name(pipeline, source.lane)
+            yield f"    choice {source.choice} reads {lane} {source.mode.name.lower()}"
+
+    def _key(self, link: int, slot: int) -> str:
+        name = self._name(link)
+        if (link, slot) in self._requests:
+            return f"{name} {self._requests[link, slot][0]}"
+        return f"{name} #{slot}"
+
+    def _row(self, link: int, row: Row) -> str:
+        key = (link, row.slot)
+        pipeline = self._requests[key][1] if key in self._requests else self._attempts[key]
+        words = [_lane_name(pipeline, row.lane), f"{row.pos}+{row.units}"]
+        if row.text:
+            words.append(f'"{row.text}"')
+        if row.ids is not None:
+            words.append("ids=" + ",".join(map(str, row.ids)))
+        if row.body is not None and row.body.handle is not None:
+            words.append(f"handle={row.body.handle.handle_id}")
+        elif row.body is not None:
+            words.append(f"pcm={len(row.body.inline)}")
+        if row.end is not None:
+            words.append(f"end={row.end.finish_reason.name}")
+        return " ".join(words)
+
+
+def _request(model: str, fields: dict[str, str]) -> Request:
+    parts: list[Part] = [TextPart(fields.get("text", "hello"))]
+    if "audio" in fields:
+        body = Body(inline=b"x" * int(fields["audio"]))
+        parts.append(MediaPart(modality=Modality.AUDIO, body=body, param="messages[0].content[1]"))
+    wanted = [word for word in fields.get("give", "").split(",") if word]
+    return Request(
+        model=model,
+        messages=(Message(role="user", parts=tuple(parts)),),
+        modalities=tuple(Modality[word.upper()] for word in wanted),
+        choices=int(fields.get("n", 1)),
+        params=Params(
+            sampling=Sampling(
+                temperature=float(fields["temperature"]) if "temperature" in fields else None,
+                tokens_max=int(fields["tokens_max"]) if "tokens_max" in fields else None,
+            ),
+            image=ImageParams(width=int(fields["width"]) if "width" in fields else None),
+        ),
+    )
+
+
+def _grant(slot: int, source: int, fields: dict[str, str]) -> Grant:
+    return Grant(slot, source, int(fields["units"]), int(fields.get("bytes", 1 << 20)))
+
+
+def _terminal(terminal: Terminal) -> str:
+    words = [terminal.outcome.name]
+    error = terminal.error
+    if error is not None:
+        words += [error.code.name, error.reason]
+        for name in ("stage", "pool", "replica_id", "attempt", "param", "retry_after_s"):
+            value: Any = getattr(error, name)
+            if value not in ("", 0, None):
+                words.append(f"{name}={value}")
+        if error.retryable:
+            words.append("retryable")
+    usage = msgspec.structs.asdict(terminal.usage)
+    words += [f"{name}={value}" for name, value in usage.items() if value and name != "complete"]
+    if not terminal.usage.complete:
+        words.append("usage-incomplete")
+    return " ".join(words)
+
+
+def _lane_name(pipeline: Pipeline, number: int) -> str:
+    lane = split_lane(number)
+    return f"{pipeline.stages[lane.stage].name}.{lane.role}.{lane.modality.name.lower()}"
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
+
+
+def main() -> None:
+    """Write what the core does now into every scenario."""
+    for path in sorted(SCENARIOS.glob("*.txt")):
+        before = path.read_text()
+        after = replay(before)
+        path.write_text(after)
+        sys.stdout.write(f"{'unchanged' if after == before else 'WRITTEN'} {path.name}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Addresses for servers of tests: on loopback, outside the range that outgoing connections use."""
+
+import random
+import socket
+
+__all__ = ["free_address"]
+
+PORTS = range(20_000, 32_000)
+
+
+def free_address() -> str:
+    """Give a loopback address that nobody listens on right now."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return f"127.0.0.1:{port}"

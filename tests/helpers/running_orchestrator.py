@@ -1,0 +1,133 @@
+"""One real orchestrator in the process of the test, and the channels that lead to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.orchestrator.app import Program
+from services.orchestrator.settings import Settings
+from stagemesh.api.admin.v1 import admin_service_pb2, admin_service_pb2_grpc
+from stagemesh.api.orchestrator.v1 import (
+    gateway_link_service_pb2_grpc,
+    orchestrator_service_pb2,
+    orchestrator_service_pb2_grpc,
+)
+from stagemesh.api.types.v1 import request_pb2
+from stagemesh.pipeline import Mesh
+from stagemesh.rpc import open_channel
+from stagemesh.telemetry import Metrics
+from tests.helpers.fake_worker import FakeWorker
+from tests.helpers.loopback import free_address
+from tests.helpers.orchestrator_mesh import MESH
+
+__all__ = ["RunningOrchestrator", "ask", "running_orchestrator"]
+
+
+def ask(text: str = "hello", *, model: str = "echo") -> orchestrator_service_pb2.GenerateRequest:
+    """Make a request of one user message."""
+    message = request_pb2.Message(role="user", parts=[request_pb2.Part(text=text)])
+    return orchestrator_service_pb2.GenerateRequest(
+        request=request_pb2.Request(model=model, messages=[message])
+    )
+
+
+class RunningOrchestrator:
+    """What a test needs of an orchestrator: its ports, its end, and what it shows."""
+
+    def __init__(self, program: Program, settings: Settings, metrics: Metrics) -> None:
+        self.program = program
+        self.settings = settings
+        self.metrics = metrics
+        self.channel = open_channel(settings.grpc)
+        self.links = open_channel(settings.link)
+        self.admin = open_channel(settings.admin)
+        self.stub = orchestrator_service_pb2_grpc.OrchestratorServiceStub(self.channel)
+        self.gateway_link = gateway_link_service_pb2_grpc.GatewayLinkServiceStub(self.links)
+        self.operators = admin_service_pb2_grpc.AdminServiceStub(self.admin)
+        self.health: Any = health_pb2_grpc.HealthStub(self.channel)  # Its types know no method.
+
+    async def close(self) -> None:
+        """Close the channels."""
+        for channel in (self.channel, self.links, self.admin):
+            await channel.close()
+
+    async def serving(self, name: str) -> None:
+        """Wait until health says that `name` is ready."""
+        watch = self.health.Watch(health_pb2.HealthCheckRequest(service=name))
+        try:
+            async with asyncio.timeout(10):
+                async for response in watch:
+                    if response.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+        finally:
+            watch.cancel()
+        raise AssertionError(f"{name} is not served")
+
+    async def until_done(self, request_id: str) -> orchestrator_service_pb2.GetRequestResponse:
+        """Wait until a request has ended, and show it."""
+        query = orchestrator_service_pb2.GetRequestRequest(request_id=request_id)
+        async with asyncio.timeout(10):
+            while True:
+                view = await self.stub.GetRequest(query)
+                if view.HasField("terminal"):
+                    return view
+
+    async def replicas(self) -> list[admin_service_pb2.Replica]:
+        """List what operators see."""
+        answer = await self.operators.ListReplicas(admin_service_pb2.ListReplicasRequest())
+        return list(answer.replicas)
+
+    def metric(self, line_start: str) -> float:
+        """Give the value of the one metric line that starts like this; 0 if there is none."""
+        text = self.metrics.render()[0].decode()
+        lines = [line for line in text.splitlines() if line.startswith(line_start)]
+        assert len(lines) < 2, lines
+        return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+@asynccontextmanager
+async def running_orchestrator(
+    workers: Sequence[FakeWorker],
+    directory: Path,
+    *,
+    mesh: Mesh = MESH,
+    discovery: str = "",
+    drain_s: float = 2.0,
+) -> AsyncIterator[RunningOrchestrator]:
+    """Run an orchestrator over these workers, and drain it at the end."""
+    settings = Settings(
+        mesh=Path("unused.yaml"),
+        id="o-0",
+        discovery=discovery or static(workers),
+        grpc=free_address(),
+        link=free_address(),
+        admin=free_address(),
+        drain_s=drain_s,
+        payload_directory=directory,
+    )
+    metrics = Metrics(process=False)
+    program = Program(settings, mesh, registry=metrics)
+    running = asyncio.create_task(program.run())
+    try:
+        async with asyncio.timeout(10):
+            await program.ready.wait()
+        orchestrator = RunningOrchestrator(program, settings, metrics)
+        try:
+            yield orchestrator
+        finally:
+            await orchestrator.close()
+    finally:
+        program.stop()
+        await running
+
+
+def static(workers: Sequence[FakeWorker]) -> str:
+    """Spell where workers are, as `--discovery` takes it."""
+    groups: dict[str, list[str]] = {"orchestrators": ["o-0@127.0.0.1:1"]}
+    for worker in workers:
+        groups.setdefault(f"pool/{worker.pool}", []).append(f"{worker.replica_id}@{worker.address}")
+    return "static:" + ";".join(f"{name}={','.join(one)}" for name, one in groups.items())

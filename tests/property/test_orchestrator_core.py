@@ -1,0 +1,408 @@
+"""Whatever happens to the orchestrator's core, in whatever order, its contract holds.
+
+`World` checks every effect; the rules below are what clients, workers and time can do, good or bad.
+"""
+
+# ruff: noqa: D102 -- a rule's name says what it does.
+
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.orchestrator.core import events as ev
+from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from services.orchestrator.core.settings import CoreSettings
+from stagemesh.link.core import Grant, Row, row_cost
+from stagemesh.media import (
+    Body,
+    Handle,
+    MediaPart,
+    Message,
+    Modality,
+    Part,
+    Request,
+    TextPart,
+)
+from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal
+from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_world import World, WorldAttempt, WorldReplica, WorldRequest
+
+T = TypeVar("T")
+
+SETTINGS = CoreSettings(
+    window_units=4,
+    window_bytes=32,
+    journal_bytes_max=48,
+    tombstones_max=8,
+    recent_max=4,
+    redrive_s=2.0,
+    stall_s=5.0,
+    slow_s=5.0,
+    tombstone_s=3.0,
+    lease_s=3.0,
+    release_grace_s=2.0,
+)
+POOLS = ("thinker", "thinker", "coder", "talker", "encoder", "painter", "listener", "mixer")
+WRITTEN: tuple[Part, ...] = (TextPart("hi"),)
+SPOKEN: tuple[Part, ...] = (MediaPart(modality=Modality.AUDIO, body=Body(inline=b"x")),)
+TEXT, AUDIO = (Modality.TEXT,), (Modality.AUDIO,)
+# What a model takes, what may be asked of it, and whether it gives several choices.
+MODELS: dict[str, tuple[list[tuple[Part, ...]], list[tuple[Modality, ...]], bool]] = {
+    "echo": ([WRITTEN], [()], True),
+    "talk": ([WRITTEN], [(), TEXT, AUDIO], True),
+    "relay3": ([WRITTEN], [(), AUDIO], True),
+    "paint": ([WRITTEN], [()], True),
+    "hear": ([WRITTEN, SPOKEN], [()], True),
+    "twice": ([WRITTEN], [()], False),
+    "rejoin": ([WRITTEN], [()], False),
+}
+REFUSED = Terminal(
+    outcome=Outcome.REJECTED,
+    error=ErrorInfo(code=ErrorCode.OVERLOADED, reason="no_slot", message="full"),
+)
+BROKEN = Terminal(
+    outcome=Outcome.FAILED,
+    error=ErrorInfo(code=ErrorCode.ENGINE_ERROR, reason="engine_error", message="broken"),
+)
+STOPPED = Terminal(outcome=Outcome.CANCELLED)
+EARLY = Terminal(outcome=Outcome.COMPLETED)
+LATE = Terminal(outcome=Outcome.DEADLINE_EXCEEDED)
+END = End(finish_reason=FinishReason.STOP)
+
+
+class CoreModel(RuleBasedStateMachine):
+    """Drives the core with any order of events."""
+
+    @initialize(units=st.integers(1, 6), size=st.integers(4, 40), full=st.integers(0, 4))
+    def start(self, units: int, size: int, full: int) -> None:
+        self.world = World(core_mesh(), SETTINGS)
+        self.world.attach_client(units, size)
+        for pool in sorted(set(POOLS)) if full else ():
+            self.attach_replica(pool, 0, full, units, size)
+
+    # Clients
+
+    @rule(units=st.integers(1, 6), size=st.integers(4, 40))
+    def attach_client(self, units: int, size: int) -> None:
+        self.world.attach_client(units, size)
+
+    @precondition(lambda self: self.world.clients)
+    @rule(
+        data=st.data(),
+        model=st.sampled_from(sorted(MODELS)),
+        choices=st.integers(1, 3),
+        deadline_s=st.sampled_from([0.0, 0.0, 5.0, float("inf")]),
+    )
+    def open_request(
+        self, data: st.DataObject, model: str, choices: int, deadline_s: float
+    ) -> None:
+        inputs, gives, fans_out = MODELS[model]
+        request = Request(
+            model=model,
+            messages=(Message(role="user", parts=self.pick(data, inputs)),),
+            modalities=self.pick(data, gives),
+            choices=choices if fans_out else 1,
+        )
+        self.world.open_request(self.pick(data, sorted(self.world.clients)), request, deadline_s)
+
+    @precondition(lambda self: self.world.clients)
+    @rule(
+        data=st.data(),
+        model=st.sampled_from(["nothing", *sorted(MODELS)]),
+        choices=st.integers(0, 3),
+        only=st.sampled_from([(), (Modality.TEXT,), (Modality.AUDIO,)]),
+        deadline_s=st.sampled_from([0.0, -1.0, 0.001]),
+    )
+    def open_any_request(
+        self,
+        data: st.DataObject,
+        *,
+        model: str,
+        choices: int,
+        only: tuple[Modality, ...],
+        deadline_s: float,
+    ) -> None:
+        request = Request(
+            model=model,
+            messages=(Message(role="user", parts=SPOKEN),),
+            modalities=only,
+            choices=choices,
+        )
+        self.world.open_request(self.pick(data, sorted(self.world.clients)), request, deadline_s)
+
+    @rule(data=st.data(), rounds=st.integers(1, 12))
+    def work(self, data: st.DataObject, rounds: int) -> None:
+        """Let everybody do what is right for a while."""
+        for _ in range(rounds):
+            for request in self.world.open:
+                self.take(request, 1000, 1000)
+            for attempt in self.world.attempts:
+                for lane in sorted(attempt.inputs):
+                    self.world.take_inputs(attempt, lane, 2, 8)
+            speakers = [attempt for attempt in self.speakers() if not attempt.aborted]
+            if speakers:
+                attempt = self.pick(data, speakers)
+                self.speak(attempt, data, units=2, ends=data.draw(st.booleans()))
+
+    @precondition(lambda self: self.world.open)
+    @rule(data=st.data(), units=st.integers(0, 6), size=st.integers(0, 40))
+    def take_outputs(self, data: st.DataObject, units: int, size: int) -> None:
+        self.take(self.pick(data, self.world.open), units, size)
+
+    def take(self, request: WorldRequest, units: int, size: int) -> None:
+        """Let a client grant credit, for no more than it was sent."""
+        window, first = request.window, self.world.clients[request.link]
+        costs = [row_cost(row) for row in request.sent]
+        totals = (
+            first[0] + min(units, sum(cost[0] for cost in costs)),
+            first[1] + min(size, sum(cost[1] for cost in costs)),
+        )
+        window.grant(*totals)
+        grant = Grant(request.slot, 0, *totals)
+        self.world.step(ev.CreditGranted(link=request.link, grants=[grant]))
+
+    @precondition(lambda self: self.world.open)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self.world.abort(self.pick(data, self.world.open))
+
+    @precondition(lambda self: self.world.requests)
+    @rule(data=st.data())
+    def abort_by_id(self, data: st.DataObject) -> None:
+        request = self.pick(data, list(self.world.requests.values()))
+        request.stopped = True
+        self.world.step(ev.RequestAbortAsked(request_id=request.request_id, cause="asked"))
+
+    @precondition(lambda self: len(self.world.clients) > 1)
+    @rule(data=st.data())
+    def lose_client(self, data: st.DataObject) -> None:
+        self.world.lose_client(self.pick(data, sorted(self.world.clients)))
+
+    @precondition(lambda self: self.world.open)
+    @rule(data=st.data())
+    def lose_handle_at_client(self, data: st.DataObject) -> None:
+        request = self.pick(data, self.world.open)
+        self.world.step(ev.HandleLost(link=request.link, slot=request.slot, handle_id="h"))
+
+    # Workers
+
+    @rule(
+        pool=st.sampled_from(POOLS),
+        twin=st.integers(0, 2),
+        slots=st.integers(1, 4),
+        units=st.integers(1, 4),
+        size=st.integers(4, 40),
+    )
+    def attach_replica(self, pool: str, twin: int, slots: int, units: int, size: int) -> None:
+        world = self.world
+        replica_id = f"{pool}-{twin}"
+        for older in world.replicas.values():
+            older.superseded |= older.replica_id == replica_id
+        replica = WorldReplica(world.new_link(), pool, replica_id, slots, units, size)
+        replica.listed = replica_id not in world.unlisted
+        world.replicas[replica.link] = replica
+        world.step(
+            ev.ReplicaAttached(
+                link=replica.link,
+                pool=pool,
+                replica_id=replica_id,
+                incarnation=replica.link,
+                card=WorkerCard(slots=slots),
+                state=WorkerState.READY,
+                window_units=units,
+                window_bytes=size,
+            )
+        )
+
+    @precondition(lambda self: self.speakers())
+    @rule(
+        data=st.data(),
+        units=st.integers(1, 3),
+        ends=st.booleans(),
+        kind=st.sampled_from(["text", "text", "body", "handle"]),
+    )
+    def give_output(self, data: st.DataObject, units: int, ends: bool, kind: str) -> None:
+        self.speak(self.pick(data, self.speakers()), data, units=units, ends=ends, kind=kind)
+
+    def speak(
+        self,
+        attempt: WorldAttempt,
+        data: st.DataObject,
+        *,
+        units: int,
+        ends: bool,
+        kind: str = "text",
+    ) -> None:
+        """Let a worker give an output of one of its open lanes."""
+        lane = self.pick(data, sorted(attempt.next.keys() - attempt.ended))
+        row = Row(attempt.slot, lane, attempt.next[lane], units, "abc"[:units])
+        if kind == "body":
+            row.text, row.body = "", Body(inline=b"xy")
+        elif kind == "handle":
+            row.text, row.body = "", Body(handle=_handle())
+        row.end = END if ends else None
+        self.world.give(attempt, row)
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data())
+    def end_a_lane(self, data: st.DataObject) -> None:
+        attempt = self.pick(data, self.world.attempts)
+        lane = self.pick(data, sorted(attempt.next.keys() - attempt.ended))
+        self.world.give(attempt, Row(attempt.slot, lane, attempt.next[lane], 0, end=END))
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data(), terminal=st.sampled_from([BROKEN, STOPPED, STOPPED, EARLY, LATE]))
+    def end_attempt(self, data: st.DataObject, terminal: Terminal) -> None:
+        self.world.end(self.pick(data, self.world.attempts), terminal)
+
+    @precondition(lambda self: any(a.silent for a in self.world.attempts))
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        silent = [attempt for attempt in self.world.attempts if attempt.silent]
+        self.world.end(self.pick(data, silent), REFUSED)
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        attempt = self.pick(data, self.world.attempts)
+        self.world.let_go(attempt)
+        self.world.step(ev.AttemptUnknown(link=attempt.link, slot=attempt.slot))
+
+    @precondition(lambda self: any(a.inputs for a in self.world.attempts))
+    @rule(data=st.data(), units=st.integers(0, 4), size=st.integers(0, 40))
+    def take_inputs(self, data: st.DataObject, units: int, size: int) -> None:
+        attempt = self.pick(data, [a for a in self.world.attempts if a.inputs])
+        lane = self.pick(data, sorted(attempt.inputs))
+        self.world.take_inputs(attempt, lane, units, size)
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data())
+    def lose_handle_at_worker(self, data: st.DataObject) -> None:
+        attempt = self.pick(data, self.world.attempts)
+        self.world.step(ev.HandleLost(link=attempt.link, slot=attempt.slot, handle_id="h"))
+
+    @precondition(lambda self: self.world.replicas)
+    @rule(data=st.data(), state=st.sampled_from(list(WorkerState)), steps=st.integers(0, 5))
+    def report(self, data: st.DataObject, state: WorkerState, steps: int) -> None:
+        replica = self.pick(data, list(self.world.replicas.values()))
+        replica.state = state
+        load = LoadReport(running=steps, steps=steps)
+        self.world.step(ev.ReplicaReported(link=replica.link, state=state, load=load))
+
+    @rule(pool=st.sampled_from(POOLS), twin=st.integers(0, 2), listed=st.booleans())
+    def list_replica(self, pool: str, twin: int, listed: bool) -> None:
+        replica_id = f"{pool}-{twin}"
+        (self.world.unlisted.discard if listed else self.world.unlisted.add)(replica_id)
+        for replica in self.world.replicas.values():
+            if replica.replica_id == replica_id:
+                replica.listed = listed
+        self.world.step(ev.ReplicaListed(replica_id=replica_id, listed=listed))
+
+    @precondition(lambda self: self.world.replicas)
+    @rule(data=st.data())
+    def lose_replica(self, data: st.DataObject) -> None:
+        self.world.lose_replica(self.pick(data, sorted(self.world.replicas)))
+
+    # Bad manners
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data(), shift=st.integers(-3, 3).filter(bool), ends=st.booleans())
+    def give_out_of_order(self, data: st.DataObject, shift: int, ends: bool) -> None:
+        attempt = self.pick(data, self.world.attempts)
+        lane = self.pick(data, sorted(attempt.next))
+        row = Row(attempt.slot, lane, max(0, attempt.next[lane] + shift), 1, "?")
+        if row.pos == attempt.next[lane]:
+            return
+        if lane in attempt.ended or row.pos < attempt.next[lane]:
+            row.end = None
+        elif ends and not attempt.aborted:
+            row.end = END
+        self.world.step(ev.RowsArrived(link=attempt.link, rows=[row]))
+
+    @rule(
+        link=st.integers(0, 12), slot=st.integers(0, 12), lane=st.sampled_from([1, 2, 0xFFF00001])
+    )
+    def talk_of_the_unknown(self, link: int, slot: int, lane: int) -> None:
+        replica = self.world.replicas.get(link)
+        if replica is not None and slot in replica.attempts:
+            return
+        for event in (
+            ev.RowsArrived(link=link, rows=[Row(slot, lane, 0, 1, "?", end=END)]),
+            ev.AttemptEnded(link=link, slot=slot, terminal=BROKEN),
+            ev.AttemptUnknown(link=link, slot=slot),
+            ev.InputCreditGranted(link=link, grants=[Grant(slot, lane, 5, 5)]),
+        ):
+            self.world.step(event)
+
+    @rule(link=st.integers(100, 101), slot=st.integers(0, 3))
+    def talk_on_dead_links(self, link: int, slot: int) -> None:
+        request = Request(model="echo", messages=(Message(role="user", parts=(TextPart("x"),)),))
+        for event in (
+            ev.Opened(
+                link=link, slot=slot, request_id="x", epoch=1,
+                deadline_left_s=1, request=request, body=None,
+            ),
+            ev.AbortAsked(link=link, slot=slot, cause=""),
+            ev.CreditGranted(link=link, grants=[Grant(slot, 0, 5, 5)]),
+            ev.HandleLost(link=link, slot=slot, handle_id="h"),
+            ev.ClientLost(link=link),
+            ev.ReplicaLost(link=link),
+            ev.ReplicaReported(link=link, state=WorkerState.READY, load=LoadReport()),
+        ):  # fmt: skip
+            self.world.step(event)
+
+    # Time
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 10.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.now_s += seconds
+        self.world.step(ev.Tick())
+
+    @precondition(lambda self: len(self.world.log) > 150)
+    @rule(drain_s=st.sampled_from([0.0, 1.0]))
+    def drain(self, drain_s: float) -> None:
+        self.world.step(ev.DrainAsked(drain_s=drain_s))
+
+    @invariant()
+    def an_open_request_has_a_wakeup(self) -> None:
+        core = self.world.core
+        assert core.requests_open >= len(self.world.open)
+        assert not core.requests_open or core.next_wakeup_s is not None
+
+    @invariant()
+    def views_agree_with_the_world(self) -> None:
+        core, world = self.world.core, self.world
+        for view in core.replica_views():
+            replica = world.replicas[view.link]
+            assert view.in_flight == len(replica.attempts) <= replica.slots
+        for request in world.open:
+            seen = core.request_view(request.request_id)
+            assert seen is not None
+            assert seen.terminal is None
+
+    def teardown(self) -> None:
+        world = self.world
+        world.run_dry()
+        assert not world.open, "every request ends"
+        kept = {what: count for what, count in world.core.footprint().items() if count}
+        assert not kept, "nothing is kept of requests that are over"
+        assert world.replayed() == [effects for _, _, effects in world.log]
+
+    def speakers(self) -> list[WorldAttempt]:
+        """Attempts whose worker has credit for another output."""
+        return [attempt for attempt in self.world.attempts if attempt.window.open]
+
+    def pick(self, data: st.DataObject, among: list[T]) -> T:
+        return among[data.draw(st.integers(0, len(among) - 1))]
+
+
+def _handle() -> Handle:
+    return Handle(
+        handle_id="h", request_id="", holder_id="", incarnation=1, address="", size_bytes=9
+    )
+
+
+TestOrchestratorCore = CoreModel.TestCase
+TestOrchestratorCore.settings = settings(stateful_step_count=60)

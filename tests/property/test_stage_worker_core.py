@@ -1,0 +1,379 @@
+"""The worker's core under any order of events: what it may send, and that all of it ends."""
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from services.stage_worker.core import (
+    Identity,
+    Limits,
+    ProcessState,
+    RoleSpec,
+    Source,
+    StageWorker,
+    State,
+    Submission,
+)
+from services.stage_worker.core import effects as do
+from services.stage_worker.core import events as seen
+from services.stage_worker.engines.base import Piece
+from stagemesh.link.core import Grant, Row, row_cost
+from stagemesh.media import Modality, Params, Request, lane_of, split_lane
+from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
+
+SLOTS = 4
+WINDOW = (3, 40)
+OUTBOX_BYTES_MAX = 20
+STAGE, SOURCE_STAGE = 1, 0
+SOURCE = lane_of(SOURCE_STAGE, 0, Modality.TEXT)
+END = End(finish_reason=FinishReason.STOP)
+
+LANES = st.sets(st.sampled_from([Modality.TEXT, Modality.IMAGE]), min_size=1)
+BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"])
+
+
+def seldom(n: int) -> st.SearchStrategy[bool]:
+    """True once in `n` times; shrinks to False."""
+    return st.integers(0, n - 1).map(lambda drawn: drawn == n - 1)
+
+
+class Seen:
+    """What one slot's orchestrator has heard, and what it may hear."""
+
+    def __init__(self, lanes: tuple[int, ...]) -> None:
+        self.lanes = lanes
+        self.pos = dict.fromkeys(lanes, 0)
+        self.ended: set[int] = set()
+        self.terminal = False
+        self.units_granted, self.bytes_granted = WINDOW
+        self.units = self.bytes = 0
+        self.input_next = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether the last of it was heard."""
+        return self.terminal or self.ended == set(self.lanes)
+
+    def take(self, row: Row) -> None:
+        """Hear a row; everything that a receiver relies on is checked."""
+        assert not self.over, "a row after the end"
+        assert row.lane not in self.ended
+        assert row.pos == self.pos[row.lane]
+        units, size = row_cost(row)
+        if units or size:
+            assert self.units < self.units_granted, "no credit in units"
+            assert self.bytes < self.bytes_granted, "no credit in bytes"
+        self.units += units
+        self.bytes += size
+        self.pos[row.lane] += row.units
+        if row.end is not None:
+            self.ended.add(row.lane)
+
+
+class StageWorkerMachine(RuleBasedStateMachine):
+    """Orchestrators, an engine and a clock around the core."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = StageWorker(
+            Identity(pool="p", replica_id="r"),
+            Limits(outbox_bytes_max=OUTBOX_BYTES_MAX, stall_s=1000.0),
+        )
+        self.now_s = 0.0
+        self.links: set[int] = set()
+        self.link_count = self.slot_count = 0
+        self.heard: dict[tuple[int, int], Seen] = {}
+        self.behaviours: dict[int, str] = {}
+        self.engine: dict[int, set[Modality]] = {}
+        self.aborted: set[int] = set()
+        self.started: set[int] = set()
+        self.keys: dict[tuple[int, int], tuple[str, int]] = {}
+        self.silenced: set[tuple[int, int]] = set()
+        self.unknown: dict[tuple[int, int], int] = defaultdict(int)
+        self.exited = False
+        self.step(seen.EngineLoaded(slots=SLOTS))
+        self.attach(really=True)
+
+    # Performing effects, as the driver does.
+
+    def step(self, event: seen.Event) -> None:
+        """Step an event, and what its effects cause."""
+        caused: list[seen.Event] = []
+        for effect in self.core.step(event, self.now_s):
+            caused += self.perform(effect)
+        for follow in caused:
+            self.step(follow)
+
+    def perform(self, effect: do.Effect) -> list[seen.Event]:
+        """Perform one effect, and check it."""
+        match effect:
+            case do.SendRows(link=link, rows=rows):
+                assert link in self.links
+                for row in rows:
+                    self.heard[link, row.slot].take(row)
+            case do.SendTerminal(link=link, slot=slot, terminal=terminal):
+                assert link in self.links
+                assert not self.heard[link, slot].over, "a second end"
+                assert terminal.outcome is not Outcome.COMPLETED
+                self.heard[link, slot].terminal = True
+            case do.SendUnknown(link=link, slot=slot):
+                self.unknown[link, slot] += 1
+                assert self.unknown[link, slot] == 1
+            case do.SendFenced(request_id=request, epoch=epoch):
+                self.silence(request, epoch)
+            case do.StartAttempt():
+                return self.start(effect)
+            case do.FeedAttempt(attempt=attempt, rows=rows):
+                return [
+                    seen.InputTaken(attempt=attempt, lane=r.lane, units=r.units, bytes=len(r.text))
+                    for r in rows
+                ]
+            case do.AbortEngine(attempt=attempt):
+                # It may have ended in the very step that made the core stop it.
+                assert attempt in self.started
+                assert attempt not in self.aborted, "aborted twice"
+                self.aborted.add(attempt)
+            case do.Exit(error=error):
+                assert not self.exited
+                self.exited = True
+                assert error is None
+            case _:
+                pass
+        return []
+
+    def silence(self, request: str, epoch: int) -> None:
+        """Expect nothing more of a request's lower epochs."""
+        self.silenced |= {
+            key for key, (other, lower) in self.keys.items() if other == request and lower < epoch
+        }
+
+    def start(self, effect: do.StartAttempt) -> list[seen.Event]:
+        """Start an attempt as the test has drawn it."""
+        number, role = effect.attempt, effect.role
+        assert number not in self.started
+        self.started.add(number)
+        match self.behaviours[role.slot]:
+            case "starts":
+                self.engine[number] = {split_lane(lane).modality for lane in role.lanes}
+                return [seen.AttemptStarted(attempt=number), seen.InputClosed(attempt=number)]
+            case "breaks":
+                return [seen.AttemptBroke(attempt=number, error=error_for("invalid_value"))]
+            case "has nothing":
+                return [seen.NothingToDo(attempt=number)]
+            case _:
+                return []
+
+    # What may happen.
+
+    @rule(really=seldom(4))
+    def attach(self, really: bool) -> None:
+        """An orchestrator comes."""
+        if self.links and not really:
+            return
+        self.link_count += 1
+        self.links.add(self.link_count)
+        window_units, window_bytes = WINDOW
+        self.step(
+            seen.LinkAttached(
+                link=self.link_count, window_units=window_units, window_bytes=window_bytes
+            )
+        )
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), really=seldom(6))
+    def lose_link(self, data: st.DataObject, really: bool) -> None:
+        """A link breaks: everything on it is over."""
+        if not really:
+            return
+        link = data.draw(st.sampled_from(sorted(self.links)))
+        self.links.discard(link)
+        self.step(seen.LinkLost(link=link))
+
+    @precondition(lambda self: self.links)
+    @rule(
+        data=st.data(),
+        request=st.sampled_from(["a", "b", "c"]),
+        epoch=st.sampled_from([1, 1, 1, 2, 3]),
+        choices=st.integers(1, 3),
+        lanes=LANES,
+        deadline_s=st.sampled_from([0.0, 0.0, 1.0, 5.0]),
+    )
+    def submit(
+        self, data: st.DataObject, request: str, epoch: int, choices: int, **more: Any
+    ) -> None:
+        """An orchestrator submits a stage."""
+        link = data.draw(st.sampled_from(sorted(self.links)))
+        roles = []
+        for role in range(choices):
+            self.slot_count += 1
+            lanes = tuple(lane_of(STAGE, role, modality) for modality in sorted(more["lanes"]))
+            roles.append(RoleSpec(slot=self.slot_count, role=role, companion="", lanes=lanes))
+            self.heard[link, self.slot_count] = Seen(lanes)
+            self.keys[link, self.slot_count] = (request, epoch)
+            self.behaviours[self.slot_count] = data.draw(BEHAVIOURS)
+        submission = Submission(
+            request_id=request,
+            epoch=epoch,
+            attempt=1,
+            stage=STAGE,
+            stage_name="stage",
+            roles=tuple(roles),
+            sources=tuple(
+                Source(lane=SOURCE, stage="source", companion="", choice=c) for c in range(choices)
+            ),
+            deadline_left_s=more["deadline_s"],
+            request=Request(model="m", messages=(), choices=choices),
+            params=Params(),
+            bridge="script",
+            bridge_options={},
+        )
+        self.step(seen.Submitted(link=link, submission=submission))
+
+    @precondition(lambda self: self.engine)
+    @rule(data=st.data())
+    def engine_steps(self, data: st.DataObject) -> None:
+        """The engine makes a step of one batch."""
+        drawn = data.draw(st.lists(st.sampled_from(sorted(self.engine)), max_size=6))
+        pieces = [self.piece(data, number) for number in drawn if number in self.engine]
+        self.step(seen.PiecesMade(pieces=pieces))
+
+    def piece(self, data: st.DataObject, number: int) -> Piece:
+        """Draw one piece of an attempt."""
+        if data.draw(seldom(20)):
+            del self.engine[number]
+            return Piece(attempt=number, error=error_for("engine_error"))
+        modality = data.draw(st.sampled_from(sorted(self.engine[number])))
+        ends = data.draw(seldom(6))
+        if ends:
+            self.engine[number].discard(modality)
+            if not self.engine[number]:
+                del self.engine[number]
+        units = data.draw(st.integers(0, 4))
+        text = "x" * data.draw(st.integers(0, 30)) if modality is Modality.TEXT else ""
+        return Piece(
+            attempt=number, modality=modality, units=units, text=text, end=END if ends else None
+        )
+
+    @precondition(lambda self: self.aborted & set(self.engine))
+    @rule(data=st.data())
+    def engine_answers_an_abort(self, data: st.DataObject) -> None:
+        """The engine stops what it was told to stop."""
+        number = data.draw(st.sampled_from(sorted(self.aborted & set(self.engine))))
+        del self.engine[number]
+        self.step(seen.PiecesMade(pieces=[Piece(attempt=number, error=error_for("aborted"))]))
+
+    @precondition(lambda self: self.core.attempts.open)
+    @rule(data=st.data(), units=st.integers(0, 5), size=st.integers(0, 60))
+    def grant(self, data: st.DataObject, units: int, size: int) -> None:
+        """An orchestrator took something."""
+        link, slot = data.draw(self.open_slots())
+        heard = self.heard[link, slot]
+        heard.units_granted += units
+        heard.bytes_granted += size
+        grant = Grant(slot, 0, heard.units_granted, heard.bytes_granted)
+        self.step(seen.CreditGranted(link=link, grants=[grant]))
+
+    @precondition(lambda self: self.core.attempts.open)
+    @rule(data=st.data(), ahead=st.sampled_from([0, 0, 0, 0, -1, 2]), last=st.booleans())
+    def inputs_arrive(self, data: st.DataObject, ahead: int, last: bool) -> None:
+        """An orchestrator feeds a slot: in order, again, or with a gap."""
+        link, slot = data.draw(self.open_slots())
+        heard = self.heard[link, slot]
+        pos = max(0, heard.input_next + ahead)
+        heard.input_next = max(heard.input_next, pos + 1)
+        row = Row(slot, SOURCE, pos, 1, "y", end=END if last else None)
+        self.step(seen.InputsArrived(link=link, rows=[row]))
+
+    def open_slots(self) -> st.SearchStrategy[tuple[int, int]]:
+        """Choose among the attempts that an orchestrator waits for."""
+        attempts = self.core.attempts.spoken_of()
+        return st.sampled_from(sorted((attempt.link, attempt.slot) for attempt in attempts))
+
+    @precondition(lambda self: self.core.attempts.open)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        """An orchestrator aborts an attempt, perhaps once more."""
+        link, slot = data.draw(self.open_slots())
+        self.step(seen.AbortAsked(link=link, slot=slot, cause="test"))
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), slot=st.integers(1, 40))
+    def abort_anything(self, data: st.DataObject, slot: int) -> None:
+        """An orchestrator aborts a slot that may be over or not be there yet."""
+        link = data.draw(st.sampled_from(sorted(self.links)))
+        self.step(seen.AbortAsked(link=link, slot=slot, cause="test"))
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), request=st.sampled_from(["a", "b", "c"]), epoch=st.integers(1, 2))
+    def fence(self, data: st.DataObject, request: str, epoch: int) -> None:
+        """An orchestrator silences lower epochs."""
+        link = data.draw(st.sampled_from(sorted(self.links)))
+        self.silence(request, epoch)
+        self.step(seen.FenceRaised(link=link, request_id=request, epoch=epoch))
+
+    @rule(seconds=st.sampled_from([0.1, 0.1, 1.0]))
+    def time_passes(self, seconds: float) -> None:
+        """The clock moves, and the core is woken where it asked for it."""
+        until_s = self.now_s + seconds
+        while (due_s := self.core.next_wakeup_s()) is not None and due_s <= until_s:
+            self.now_s = max(self.now_s, due_s)
+            before = due_s
+            self.step(seen.Tick(steps=0))
+            due_s = self.core.next_wakeup_s()
+            assert due_s is None or due_s > before, "a wake-up that changes nothing"
+        self.now_s = until_s
+
+    @precondition(lambda self: self.core.state is ProcessState.READY)
+    @rule(drain_s=st.sampled_from([0.5, 5.0]), really=seldom(20))
+    def drain(self, drain_s: float, really: bool) -> None:
+        """The process is told to stop, now and then."""
+        if really:
+            self.step(seen.DrainAsked(drain_s=drain_s))
+
+    # What always holds.
+
+    @invariant()
+    def the_engine_never_has_more_than_its_slots(self) -> None:
+        """Those that it was told to stop included."""
+        assert len(self.engine) <= SLOTS
+        assert 0 <= self.core.slots_free <= SLOTS
+
+    @invariant()
+    def nobody_holds_back_more_than_allowed(self) -> None:
+        """But for the last piece of an attempt, which the engine had made already."""
+        assert all(
+            attempt.held_bytes <= OUTBOX_BYTES_MAX
+            for attempt in self.core.attempts.spoken_of()
+            if attempt.state is State.RUNNING
+        )
+
+    @invariant()
+    def a_drained_worker_exits(self) -> None:
+        """And one that is not drained does not."""
+        draining = self.core.state is ProcessState.DRAINING
+        assert self.exited == (draining and self.core.attempts.open == 0)
+
+    def teardown(self) -> None:
+        """In the end everything ends, and nothing is kept of it."""
+        for number in list(self.engine):
+            del self.engine[number]
+            code = ErrorCode.ABORTED if number in self.aborted else ErrorCode.ENGINE_ERROR
+            error = error_for("aborted" if code is ErrorCode.ABORTED else "engine_error")
+            self.step(seen.PiecesMade(pieces=[Piece(attempt=number, error=error)]))
+        for (link, slot), heard in list(self.heard.items()):
+            if link in self.links:
+                heard.units_granted = heard.bytes_granted = 1 << 40
+                grant = Grant(slot, 0, heard.units_granted, heard.bytes_granted)
+                self.step(seen.CreditGranted(link=link, grants=[grant]))
+        for attempt in list(self.core.attempts.spoken_of()):  # Those that still wait for input.
+            self.step(seen.AbortAsked(link=attempt.link, slot=attempt.slot, cause="test"))
+        for key, heard in self.heard.items():
+            assert heard.over or key[0] not in self.links or key in self.silenced, "no end"
+        assert len(self.core.attempts) == 0
+        assert self.core.slots_free == SLOTS
+        assert self.core.attempts.open == 0
+
+
+TestStageWorkerMachine = StageWorkerMachine.TestCase

@@ -1,0 +1,71 @@
+"""Frames of the orchestrator link."""
+
+import pytest
+
+from services.gateway.translate import (
+    SelfPortrait,
+    abort_frame,
+    fence_frame,
+    handle_lost_frame,
+    hello_of,
+    models_of,
+    open_frame,
+    ping_of,
+    takes_work,
+    terminal_of,
+)
+from stagemesh.api.types.v1 import link_pb2, media_pb2
+from stagemesh.errors import MeshError
+from stagemesh.media import Modality, Request
+from stagemesh.outcome import Outcome, Terminal
+from stagemesh.wire import request_from_proto, terminal_to_proto
+
+PORTRAIT = SelfPortrait(
+    gateway_id="g0", incarnation=9, version="1.2", pid=3, payload_address="a:1", window_units=64,
+    window_bytes=1000,
+)  # fmt: skip
+
+
+def test_a_hello_says_who_speaks_and_how_much_each_request_may_hold() -> None:
+    hello = hello_of(PORTRAIT)
+    assert hello.service == link_pb2.SERVICE_KIND_GATEWAY
+    assert (hello.id, hello.incarnation, hello.payload_address) == ("g0", 9, "a:1")
+    assert (hello.limits.window_units, hello.limits.window_bytes) == (64, 1000)
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_a_sign_of_life_says_whether_work_is_taken(draining: bool) -> None:
+    assert takes_work(ping_of(draining=draining).state) is not draining
+
+
+def test_an_open_carries_the_request_under_its_first_epoch() -> None:
+    request = Request(model="m", messages=(), seed=5, choices=2)
+    opened = open_frame(slot=3, request_id="r", deadline_left_s=1.5, request=request).open
+    assert (opened.slot, opened.request_id, opened.epoch) == (3, "r", 1)
+    assert opened.deadline_left_s == 1.5
+    assert request_from_proto(opened.request) == request
+
+
+def test_the_small_frames_name_their_slot() -> None:
+    assert abort_frame(4, "why").abort == link_pb2.Abort(slot=4, cause="why")
+    assert fence_frame(4).fence == link_pb2.Fence(slot=4, epoch=2**32 - 1)
+    assert handle_lost_frame(4, "h").handle_lost == link_pb2.HandleLost(slot=4, handle_id="h")
+
+
+def test_a_terminal_is_read_and_an_unknown_one_is_the_peers_mistake() -> None:
+    terminal = Terminal(outcome=Outcome.COMPLETED)
+    assert terminal_of(terminal_to_proto(1, terminal)) == terminal
+    with pytest.raises(MeshError):
+        terminal_of(link_pb2.Terminal(slot=1))
+
+
+def test_models_are_read_by_name_and_unknown_modalities_are_refused() -> None:
+    pipeline = link_pb2.PublishedPipeline(
+        model="m", revision="r", ready=True, output_modalities=[media_pb2.MODALITY_TEXT]
+    )
+    models = models_of(link_pb2.Hello(pipelines=[pipeline]))
+    assert list(models) == ["m"]
+    assert models["m"].output_modalities == frozenset({Modality.TEXT})
+    pipeline.output_modalities.append(14)  # type: ignore[arg-type]
+    with pytest.raises(MeshError):
+        models_of(link_pb2.Ping(pipelines=[pipeline]))

@@ -1,0 +1,191 @@
+"""`Generate` calls as one client link."""
+
+import asyncio
+
+from services.orchestrator.core.effects import (
+    AnswerUnknown,
+    Effect,
+    EndRequest,
+    SayGoAway,
+    SendRows,
+)
+from services.orchestrator.core.events import (
+    AbortAsked,
+    ClientAttached,
+    CreditGranted,
+    Event,
+    HandleLost,
+    Opened,
+)
+from services.orchestrator.driver import Driver
+from services.orchestrator.servicer.calls import CALLS_LINK, WINDOW_UNITS, Call, Calls
+from stagemesh.link.core import Row
+from stagemesh.media import Message, Modality, Request, TextPart, lane_of
+from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
+from tests.helpers.scripted_core import ScriptedCore, drive
+
+LANE = lane_of(0, 0, Modality.TEXT)
+REQUEST = Request(model="echo", messages=(Message(role="user", parts=(TextPart("hi"),)),))
+
+
+def rows(slot: int, count: int) -> list[Row]:
+    return [Row(slot, LANE, pos, 1, f" w{pos}") for pos in range(count)]
+
+
+class Desk:
+    """The link with a core that the test speaks for."""
+
+    def __init__(self) -> None:
+        self.core = ScriptedCore()
+        self.driver: Driver = drive(self.core)
+        self.calls = Calls(self.driver)
+        self.calls.attach()
+        self.ended: list[str] = []
+
+    def open(self, request_id: str = "req_1") -> Call:
+        """Open a call."""
+        return self.calls.open(
+            request_id=request_id,
+            deadline_left_s=0.0,
+            request=REQUEST,
+            body=b"body",
+            ended=lambda: self.ended.append(request_id),
+        )
+
+    def perform(self, *effects: Effect) -> None:
+        """Perform what the core would order."""
+        for effect in effects:
+            self.calls.perform(effect)
+
+    def since(self, count: int) -> list[Event]:
+        """Give what came after the first `count` events."""
+        return self.core.events[count:]
+
+
+async def test_the_link_attaches_once_with_its_window() -> None:
+    desk = Desk()
+
+    [event] = desk.core.events
+    assert isinstance(event, ClientAttached)
+    assert (event.link, event.window_units) == (CALLS_LINK, WINDOW_UNITS)
+
+
+async def test_each_call_is_opened_under_a_slot_of_its_own() -> None:
+    desk = Desk()
+    desk.open("req_1")
+    desk.open("req_2")
+
+    opened = [event for event in desk.core.events if isinstance(event, Opened)]
+    assert [event.slot for event in opened] == [1, 2]
+    assert [event.request_id for event in opened] == ["req_1", "req_2"]
+    assert {event.epoch for event in opened} == {1}
+    assert opened[0].body == b"body"
+
+
+async def test_a_call_takes_all_rows_that_wait_and_no_others() -> None:
+    desk = Desk()
+    first, second = desk.open(), desk.open()
+    desk.perform(SendRows(link=CALLS_LINK, rows=[*rows(1, 2), *rows(2, 1)]))
+    desk.perform(SendRows(link=CALLS_LINK, rows=rows(1, 1)))
+
+    assert [row.text for row in (await first.take())[0]] == [" w0", " w1", " w0"]
+    assert [row.text for row in (await second.take())[0]] == [" w0"]
+
+
+async def test_the_terminal_comes_with_the_last_rows() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(
+        SendRows(link=CALLS_LINK, rows=rows(1, 1)),
+        EndRequest(link=CALLS_LINK, slot=1, request_id="req_1", terminal=COMPLETED),
+    )
+
+    assert desk.ended == ["req_1"], "whoever waits for the end heard of it before the client"
+    taken, terminal = await call.take()
+    assert len(taken) == 1
+    assert terminal == COMPLETED
+
+
+async def test_a_refusal_during_the_open_reaches_the_call() -> None:
+    refused = Terminal(outcome=Outcome.REJECTED, error=error_for("queue_full"))
+    desk = Desk()
+    desk.core.answer = lambda event: (
+        [EndRequest(link=CALLS_LINK, slot=1, request_id="req_1", terminal=refused)]
+        if isinstance(event, Opened)
+        else []
+    )
+    assert await desk.open().take() == ([], refused)
+
+
+async def test_credit_is_returned_when_rows_were_written_in_halves_of_the_window() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(SendRows(link=CALLS_LINK, rows=rows(1, WINDOW_UNITS)))
+    taken, _ = await call.take()
+    before = len(desk.core.events)
+
+    call.wrote(taken[: WINDOW_UNITS // 2 - 1])
+    assert desk.since(before) == []
+
+    call.wrote(taken[WINDOW_UNITS // 2 - 1 : WINDOW_UNITS // 2])
+    [event] = desk.since(before)
+    assert isinstance(event, CreditGranted)
+    assert event.grants[0].slot == 1
+    assert event.grants[0].units == WINDOW_UNITS + WINDOW_UNITS // 2
+
+
+async def test_a_client_that_leaves_aborts_its_request_once() -> None:
+    desk = Desk()
+    call = desk.open()
+    before = len(desk.core.events)
+    call.leave("client_closed")
+    call.leave("client_closed")
+
+    assert desk.since(before) == [AbortAsked(link=CALLS_LINK, slot=1, cause="client_closed")]
+    assert len(desk.calls) == 1, "its request is still to end"
+
+
+async def test_rows_for_a_client_that_left_go_nowhere() -> None:
+    desk = Desk()
+    call = desk.open()
+    call.leave("client_closed")
+    desk.perform(SendRows(link=CALLS_LINK, rows=rows(1, 1)))
+    desk.perform(EndRequest(link=CALLS_LINK, slot=1, request_id="req_1", terminal=COMPLETED))
+
+    assert await call.take() == ([], COMPLETED)
+    assert desk.ended == ["req_1"]
+    assert len(desk.calls) == 0, "a call is kept until its terminal, and no longer"
+
+
+async def test_a_client_that_leaves_after_the_end_aborts_nothing() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(EndRequest(link=CALLS_LINK, slot=1, request_id="req_1", terminal=COMPLETED))
+    before = len(desk.core.events)
+    call.leave("client_closed")
+    call.wrote(rows(1, WINDOW_UNITS))
+    call.lost_handle("h_1")
+
+    assert desk.since(before) == []
+
+
+async def test_a_handle_that_cannot_be_fetched_is_told_to_the_core() -> None:
+    desk = Desk()
+    call = desk.open()
+    call.lost_handle("h_1")
+
+    assert desk.core.events[-1] == HandleLost(link=CALLS_LINK, slot=1, handle_id="h_1")
+
+
+async def test_what_only_a_gateway_must_be_told_is_passed_over() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(
+        SayGoAway(link=CALLS_LINK, reason="sigterm", drain_s=1.0),
+        AnswerUnknown(link=CALLS_LINK, slot=9),
+    )
+
+    taking = asyncio.ensure_future(call.take())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    taking.cancel()

@@ -1,0 +1,119 @@
+"""Names of files, probes, and whose files may be removed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stagemesh.payload import remove_dead
+from stagemesh.payload.files import ProbeFile, data_path, matches_probe, store_prefix
+
+HANDLE_ID = "h_" + "ab" * 16
+
+
+def leave(directory: Path, holder_id: str, incarnation: int) -> None:
+    """Leave what a store that was killed leaves."""
+    prefix = store_prefix(holder_id, incarnation)
+    (directory / f"{prefix}-probe").write_bytes(b"0123456789abcdef")
+    (directory / f"{prefix}-{HANDLE_ID}").write_bytes(b"data")
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_a_dead_store_of_the_same_holder_is_removed_and_no_other(tmp_path: Path) -> None:
+    leave(tmp_path, "w", 1)
+    leave(tmp_path, "w", 2)
+    others = set()
+    for holder_id in ("w-0", "w-0000000000000001", "ww", "x"):
+        leave(tmp_path, holder_id, 1)
+        others |= {
+            name for name in names(tmp_path) if f"-{holder_id}-" in name and "-w-00" not in name
+        }
+    (tmp_path / "stagemesh-w-notes.txt").write_text("somebody's")
+    kept = names(tmp_path) - {
+        f"{store_prefix('w', incarnation)}-{end}"
+        for incarnation in (1, 2)
+        for end in ("probe", HANDLE_ID)
+    }
+    assert remove_dead(tmp_path, "w") == 4
+    assert names(tmp_path) == kept
+
+
+def test_a_living_store_of_the_same_holder_is_left_alone(tmp_path: Path) -> None:
+    living = ProbeFile(tmp_path, store_prefix("w", 1))
+    assert remove_dead(tmp_path, "w") == 0
+    living.let_go()
+    assert remove_dead(tmp_path, "w") == 1
+
+
+def test_data_without_its_probe_is_dead(tmp_path: Path) -> None:
+    leave(tmp_path, "w", 1)
+    (tmp_path / f"{store_prefix('w', 1)}-probe").unlink()
+    assert remove_dead(tmp_path, "w") == 1
+    assert names(tmp_path) == set()
+
+
+def test_a_holder_id_may_have_any_character(tmp_path: Path) -> None:
+    for holder_id in ("a/b", "a*", "[a]", "ä ö", "a%2Fb"):
+        leave(tmp_path, holder_id, 7)
+    assert remove_dead(tmp_path, "a*") == 2
+    assert remove_dead(tmp_path, "[a]") == 2
+    assert remove_dead(tmp_path, "a/b") == 2
+    assert len(names(tmp_path)) == 4
+
+
+def test_a_child_that_outlives_its_parent_keeps_nothing_alive(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if parent == 0:  # The worker: it forks a child that waits, and dies.
+        ProbeFile(tmp_path, store_prefix("w", 1))
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    try:
+        assert remove_dead(tmp_path, "w") == 1
+    finally:
+        os.close(writer)
+        os.close(reader)
+
+
+def test_a_probe_matches_only_with_its_token(tmp_path: Path) -> None:
+    probe_file = ProbeFile(tmp_path, store_prefix("w", 1))
+    assert matches_probe(probe_file.probe)
+    path, _, token = probe_file.probe.rpartition("#")
+    assert not matches_probe(f"{path}#{'0' * len(token)}")
+    assert not matches_probe(f"{path}#")
+    assert not matches_probe(f"{path}x#{token}")
+    assert not matches_probe("")
+    probe_file.close()
+    assert not matches_probe(probe_file.probe)
+
+
+def test_a_probe_that_is_a_link_or_a_folder_matches_nothing(tmp_path: Path) -> None:
+    probe_file = ProbeFile(tmp_path, store_prefix("w", 1))
+    (tmp_path / "link").symlink_to(probe_file.path)
+    assert not matches_probe(f"{tmp_path}/link#{probe_file.probe.rpartition('#')[2]}")
+    assert not matches_probe(f"{tmp_path}#")
+
+
+@pytest.mark.parametrize(
+    ("probe", "handle_id"),
+    [
+        ("/dev/shm/stagemesh-w-0000000000000001-probe#00", "../../etc/passwd"),
+        ("/dev/shm/stagemesh-w-0000000000000001-probe#00", "h_short"),
+        ("/etc/passwd#00", HANDLE_ID),
+        ("/dev/shm/stagemesh-w-1-probe#00", HANDLE_ID),
+        ("", HANDLE_ID),
+    ],
+)
+def test_a_malformed_handle_leads_to_no_file(probe: str, handle_id: str) -> None:
+    assert data_path(probe, handle_id) is None
+
+
+def test_the_bytes_of_a_handle_lie_beside_its_probe() -> None:
+    probe = "/dev/shm/stagemesh-w-0000000000000001-probe#00"
+    assert data_path(probe, HANDLE_ID) == Path(f"/dev/shm/stagemesh-w-0000000000000001-{HANDLE_ID}")

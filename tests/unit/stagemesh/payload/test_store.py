@@ -1,0 +1,177 @@
+"""A payload store: room, leases, ownership, and what it leaves behind."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stagemesh.errors import MeshError
+from stagemesh.outcome import ErrorCode
+from stagemesh.payload import PayloadStore
+from tests.helpers.payloads import MIB, noise, store_in
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PayloadStore:
+    return store_in(tmp_path, clock=lambda: 100.0)
+
+
+def files_of(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 4096, MIB + 1])
+def test_what_was_put_is_what_is_read_from_any_offset(store: PayloadStore, size_bytes: int) -> None:
+    data = noise(size_bytes)
+    handle = store.put(data, "req_1")
+    assert handle.size_bytes == size_bytes
+    for offset in {0, 1, size_bytes // 2, size_bytes, size_bytes + 5}:
+        assert store.read(handle.handle_id, "req_1", offset) == data[offset:]
+
+
+def test_an_array_is_put_as_its_bytes(store: PayloadStore) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    handle = store.put(array.data, "req_1")
+    assert store.read(handle.handle_id, "req_1") == array.tobytes()
+
+
+def test_a_handle_says_all_that_a_reader_needs(store: PayloadStore) -> None:
+    handle = store.put(b"abc", "req_1")
+    assert (handle.request_id, handle.holder_id, handle.incarnation) == (
+        "req_1",
+        "talker-0",
+        0x1234,
+    )
+    assert handle.address == "127.0.0.1:1"
+    assert handle.digest == hashlib.blake2b(b"abc", digest_size=16).digest()
+
+
+def test_no_two_handles_can_be_guessed_from_each_other(store: PayloadStore) -> None:
+    ids = {store.put(b"same", "req_1").handle_id for _ in range(50)}
+    assert len(ids) == 50
+    assert all(len(id) == len("h_") + 32 for id in ids)
+
+
+def test_a_handle_belongs_to_one_request(store: PayloadStore) -> None:
+    handle = store.put(b"abc", "req_1")
+    errors = []
+    for handle_id, request_id in ((handle.handle_id, "req_2"), ("h_" + "0" * 32, "req_1")):
+        with pytest.raises(MeshError) as caught:
+            store.read(handle_id, request_id)
+        errors.append(caught.value.info)
+    assert errors[0] == errors[1]  # Nobody learns which of the two it was.
+    assert errors[0].reason == "handle_lost"
+
+
+def test_a_full_store_refuses_at_once_and_says_when_to_come_back(store: PayloadStore) -> None:
+    store.put(bytes(15 * MIB), "req_1")
+    with pytest.raises(MeshError) as caught:
+        store.put(bytes(2 * MIB), "req_2")
+    info = caught.value.info
+    assert (info.code, info.reason) == (ErrorCode.OVERLOADED, "payload_store_full")
+    assert info.retryable
+    assert info.retry_after_s is not None
+    store.release("req_1")
+    store.put(bytes(2 * MIB), "req_2")
+
+
+def test_what_can_never_fit_is_not_worth_a_retry(store: PayloadStore) -> None:
+    with pytest.raises(MeshError) as caught:
+        store.put(bytes(17 * MIB), "req_1")
+    assert not caught.value.info.retryable
+
+
+def test_a_directory_that_takes_no_more_is_a_full_store(tmp_path: Path) -> None:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    store = store_in(folder)
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    with pytest.raises(MeshError) as caught:
+        store.put(b"abc", "req_1")
+    assert caught.value.info.code is ErrorCode.OVERLOADED
+    assert store.bytes_used == 0
+
+
+def test_release_drops_what_is_named_or_everything(store: PayloadStore, tmp_path: Path) -> None:
+    one, _, _ = (store.put(bytes([index]), "req_1") for index in range(3))
+    other = store.put(b"x", "req_2")
+    assert store.release("req_1", [one.handle_id, other.handle_id, "h_unknown"]) == 1
+    assert store.release("req_1") == 2
+    assert store.release("req_1") == 0
+    assert store.bytes_used == 1
+    assert files_of(tmp_path) == sorted(
+        [
+            "stagemesh-talker-0-0000000000001234-probe",
+            f"stagemesh-talker-0-0000000000001234-{other.handle_id}",
+        ]
+    )
+
+
+def test_bytes_that_somebody_reads_outlive_their_release(store: PayloadStore) -> None:
+    handle = store.put(noise(MIB), "req_1")
+    view = store.read(handle.handle_id, "req_1")
+    store.release("req_1")
+    assert view == noise(MIB)
+
+
+def test_a_lease_ends_unless_it_is_renewed(store: PayloadStore) -> None:
+    store.put(b"a", "req_1")
+    store.put(b"b", "req_2")
+    assert store.next_sweep_s == 160.0
+    store.renew("req_1", 130.0)
+    store.renew("req_unknown", 130.0)
+    assert store.sweep(159.9) == 0
+    assert store.sweep(160.0) == 1
+    assert store.next_sweep_s == 190.0
+    assert store.sweep(190.0) == 1
+    assert store.next_sweep_s is None
+    assert store.bytes_used == 0
+
+
+def test_close_leaves_nothing_and_takes_nothing(store: PayloadStore, tmp_path: Path) -> None:
+    store.put(b"a", "req_1")
+    store.close()
+    store.close()
+    assert files_of(tmp_path) == []
+    with pytest.raises(MeshError):
+        store.put(b"b", "req_1")
+
+
+async def test_a_large_put_in_a_thread_is_the_same(store: PayloadStore) -> None:
+    data = noise(2 * MIB)
+    handle = await store.put_large(data, "req_1")
+    assert store.read(handle.handle_id, "req_1") == data
+    assert handle.digest == b""  # Too large to hash on the way in.
+
+
+async def test_large_puts_count_before_they_are_written(store: PayloadStore) -> None:
+    first = asyncio.ensure_future(store.put_large(bytes(10 * MIB), "req_1"))
+    await asyncio.sleep(0)
+    with pytest.raises(MeshError):
+        store.put(bytes(10 * MIB), "req_2")
+    await first
+
+
+async def test_a_cancelled_put_leaves_nothing(store: PayloadStore, tmp_path: Path) -> None:
+    putting = asyncio.ensure_future(store.put_large(bytes(10 * MIB), "req_1"))
+    await asyncio.sleep(0)
+    putting.cancel()
+    await asyncio.wait([putting])
+    assert store.bytes_used == 0
+    store.close()  # Waits for the thread.
+    assert files_of(tmp_path) == []
+
+
+async def test_a_put_that_ends_after_close_leaves_nothing(
+    store: PayloadStore, tmp_path: Path
+) -> None:
+    putting = asyncio.ensure_future(store.put_large(bytes(10 * MIB), "req_1"))
+    await asyncio.sleep(0)
+    store.close()
+    with pytest.raises(MeshError):
+        await putting
+    assert files_of(tmp_path) == []

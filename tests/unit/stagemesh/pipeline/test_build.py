@@ -1,0 +1,133 @@
+import pytest
+
+from stagemesh.media import Modality
+from stagemesh.pipeline import Edge, EdgeMode, Limits, Pipeline, parse_mesh
+from tests.helpers.mesh_texts import POOLS, mesh_text
+
+VOICE = """
+voice:
+  aliases: [gpt-voice]
+  deadline_s: 12
+  limits: {running_max: 3}
+  stages:
+    talker: {pool: sound, inputs: [{from: thinker, mode: stream}], bridge: clauses}
+    thinker:
+      pool: words
+      inputs: [input, listener]
+      bridge_options: {system: "Be brief."}
+      choices: true
+      params:
+        sampling: {tokens_max: 5, temperature: 1, stop: [a, b], ignore_eos: true}
+        audio: {voice: joe, speed: 1}
+        image: {width: 64, guidance_scale: 2}
+    listener: {pool: words, when: input.audio}
+  outputs: {text: thinker, audio: talker}
+"""
+
+
+def voice(text: str = VOICE, pools: str = POOLS) -> Pipeline:
+    return parse_mesh(mesh_text(text).replace(POOLS, pools)).pipelines["voice"]
+
+
+def test_stages_stand_in_topological_order_and_index_is_their_place() -> None:
+    pipeline = voice()
+    assert [stage.name for stage in pipeline.stages] == ["listener", "thinker", "talker"]
+    assert [stage.index for stage in pipeline.stages] == [0, 1, 2]
+    assert pipeline.outputs == {Modality.TEXT: 1, Modality.AUDIO: 2}
+    assert pipeline.consumers(0) == (1,)
+
+
+def test_edges_name_stages_by_index_with_their_defaults() -> None:
+    listener, thinker, talker = voice().stages
+    assert listener.reads_input
+    assert listener.edges == ()
+    assert thinker.reads_input
+    assert thinker.edges == (Edge(stage=0, modality=Modality.TEXT, mode=EdgeMode.WHOLE),)
+    assert not talker.reads_input
+    assert talker.edges == (Edge(stage=1, modality=Modality.TEXT, mode=EdgeMode.STREAM),)
+
+
+def test_what_the_file_says_is_in_the_model() -> None:
+    pipeline = voice()
+    listener, thinker, talker = pipeline.stages
+    assert pipeline.aliases == ("gpt-voice",)
+    assert pipeline.deadline_s == 12.0
+    assert pipeline.limits == Limits(running_max=3)
+    assert listener.when is Modality.AUDIO
+    assert (listener.choices, thinker.choices) == (False, True)
+    assert (listener.bridge, talker.bridge) == ("script", "clauses")
+    assert thinker.bridge_options == {"system": "Be brief."}
+    assert thinker.params.sampling.tokens_max == 5
+    assert thinker.params.sampling.temperature == 1.0
+    assert thinker.params.sampling.stop == ("a", "b")
+    assert thinker.params.sampling.ignore_eos is True
+    assert thinker.params.audio.voice == "joe"
+    assert thinker.params.image.width == 64
+
+
+def test_a_pool_keeps_what_its_engine_needs() -> None:
+    text = "pools: {p: {engine: vllm, replicas: 2, model: m, options: {a: [1]}, env: {B: '2'}}}\n"
+    mesh = parse_mesh(text + "pipelines: {a: {stages: {s: {pool: p}}, outputs: {text: s}}}")
+    pool = mesh.pools["p"]
+    assert (pool.name, pool.engine, pool.replicas, pool.model) == ("p", "vllm", 2, "m")
+    assert pool.options == {"a": [1]}
+    assert pool.env == {"B": "2"}
+    assert mesh.pipelines["a"].stages[0].bridge == "chat"
+
+
+@pytest.mark.parametrize(
+    ("change", "inputs"),
+    [
+        (("", ""), {Modality.TEXT, Modality.AUDIO}),
+        (("aliases: [gpt-voice]", "accepts: [audio]"), {Modality.AUDIO}),
+    ],
+)
+def test_clients_may_send_what_is_read_and_asked_for_unless_the_file_says(
+    change: tuple[str, str], inputs: set[Modality]
+) -> None:
+    assert voice(VOICE.replace(*change)).inputs == inputs
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tokens_max: 5", "tokens_max: 6"),
+        ("Be brief.", "Be long."),
+        ("mode: stream", "mode: whole"),
+        ("choices: true", "choices: false"),
+        ("bridge: clauses", "bridge: script"),
+        ("talker", "speaker"),
+    ],
+)
+def test_the_revision_changes_with_what_shapes_a_request(old: str, new: str) -> None:
+    assert voice().revision != voice(VOICE.replace(old, new)).revision
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("deadline_s: 12", "deadline_s: 13"),
+        ("running_max: 3", "running_max: 4"),
+        ("[gpt-voice]", "[other]"),
+    ],
+)
+def test_the_revision_stays_when_only_limits_or_names_change(old: str, new: str) -> None:
+    assert voice().revision == voice(VOICE.replace(old, new)).revision
+
+
+@pytest.mark.parametrize(
+    ("new", "same"),
+    [
+        ("words: {engine: synthetic, replicas: 7, env: {A: b}}", True),
+        ("words: {engine: synthetic, model: other}", False),
+        ("words: {engine: synthetic, options: {slots: 2}}", False),
+    ],
+)
+def test_the_revision_follows_a_pool_s_engine_and_not_its_size(new: str, same: bool) -> None:
+    changed = voice(pools=POOLS.replace("words: {engine: synthetic}", new))
+    assert (changed.revision == voice().revision) is same
+
+
+def test_the_revision_minds_no_pool_that_is_not_used() -> None:
+    changed = POOLS.replace("{gives: image}", "{gives: video}")
+    assert voice(pools=changed).revision == voice().revision
