@@ -28,6 +28,7 @@ protos: setup  # stagemesh/api from protos/.
 
 baseline: setup  # What `lint` compares the protos with: run it when a version is released.
 	buf build --output $(BASELINE)
+	python -m tests.helpers.filled_messages
 
 lint: setup
 	ruff check .

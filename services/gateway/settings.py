@@ -16,9 +16,11 @@ class Settings:
     """One gateway: its name, its ports, who may call, and its limits."""
 
     id: str
+    """The name of this gateway in the mesh."""
     discovery: str
     """Where orchestrators are found: `file:PATH` or `static:orchestrators=ID@HOST:PORT,…`."""
     http: str = "127.0.0.1:8000"
+    """The port for clients."""
     payload: str = "127.0.0.1:8001"
     """Where large inputs of clients are fetched from."""
     insecure: bool = False
@@ -34,15 +36,19 @@ class Settings:
     send_buffer_bytes: int = 64 * 1024
     """Of a client's socket: more would only hide that the client does not read."""
     window_units: int = 64
+    """How many units an orchestrator may run ahead of a client, for each request."""
     window_bytes: int = 1024 * 1024
-    """How far an orchestrator may run ahead of a client."""
+    """How many bytes it may."""
     fetch_s: float = 30.0
     """How long the bytes of one output may take."""
     payload_bytes_max: int = 1024 * 1024 * 1024
     """How much large input of clients is held at once."""
     payload_directory: Path = Path("/dev/shm")
+    """Where the bytes of large inputs lie."""
     lease_s: float = 60.0
+    """How long they are kept without a sign of life of their request."""
     log_level: str = "INFO"
+    """The least level that is logged."""
     client: ClientPolicy = field(default_factory=ClientPolicy)
     limits: EdgeLimits = field(default_factory=EdgeLimits)
     tls: Tls = field(default_factory=Tls)

@@ -16,6 +16,7 @@ class Settings:
     mesh: Path
     """The mesh file."""
     id: str
+    """The name of this orchestrator in the mesh."""
     discovery: str
     """Where replicas are found: `file:PATH` or `static:GROUP=ID@HOST:PORT,…`."""
     grpc: str = "127.0.0.1:50051"
@@ -25,6 +26,7 @@ class Settings:
     advertise: str = ""
     """Where workers reach the link port; empty means at `link` itself."""
     admin: str = "127.0.0.1:50053"
+    """The port for operators: `AdminService`."""
     metrics: str = ""
     """Where `/metrics` is served; empty means nowhere."""
     orchestrators: int = 1
@@ -34,11 +36,13 @@ class Settings:
     payload_bytes_max: int = 256 * 1024 * 1024
     """How much large input of gRPC clients is held at once."""
     payload_directory: Path = Path("/dev/shm")
+    """Where that input lies."""
     insecure: bool = False
     """Allow addresses that are not loopback without TLS."""
     reflection: bool = False
     """Serve reflection on the link and admin ports too."""
     log_level: str = "INFO"
+    """The least level that is logged."""
     tls: Tls = field(default_factory=Tls)
     """For every port, and towards workers."""
 

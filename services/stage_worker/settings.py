@@ -17,7 +17,9 @@ class Settings:
     mesh: Path
     """The mesh file."""
     pool: str
+    """The pool of the mesh file that this worker is a replica of."""
     replica_id: str
+    """The name of this replica in the mesh."""
     listen: str
     """`StageService`, `PayloadService` and health."""
     advertise: str = ""
@@ -33,12 +35,15 @@ class Settings:
     payload_bytes_max: int = 4 * 1024 * 1024 * 1024
     """How many bytes of results may be held for others at once."""
     payload_directory: Path = Path("/dev/shm")
+    """Where those bytes lie."""
     outbox_bytes_max: int = 4 * 1024 * 1024
     """What one attempt may hold back for want of credit."""
     insecure: bool = False
     """Allow addresses that are not loopback without TLS."""
     reflection: bool = False
+    """Serve reflection."""
     log_level: str = "INFO"
+    """The least level that is logged."""
     tls: Tls = field(default_factory=Tls)
     """For the port, and towards other holders of payloads."""
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from watchfiles import awatch
+from asyncinotify import Inotify, Mask
 
 from stagemesh.cli.logs import LogFile
 from stagemesh.cli.plan import Plan, ProcessSpec
@@ -25,8 +25,6 @@ from stagemesh.cli.supervision import (
 )
 
 __all__ = ["Launcher"]
-
-_LOG_DEBOUNCE_MS: Final = 200
 
 
 @dataclass(slots=True)
@@ -192,9 +190,9 @@ class Launcher:
 
     async def _follow_logs(self) -> None:
         """Show what processes say while they load; returns once all is ready."""
-        changes = awatch(self._folder.logs, debounce=_LOG_DEBOUNCE_MS, recursive=False)
-        async with aclosing(changes):
-            async for _ in changes:
+        with Inotify() as inotify:
+            inotify.add_watch(self._folder.logs, Mask.MODIFY)
+            async for _ in inotify:
                 if self._ready:
                     return
                 for kept in self._kept:

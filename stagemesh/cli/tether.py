@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 
+__all__ = ["main"]
+
 _PR_SET_PDEATHSIG = 1
 
 

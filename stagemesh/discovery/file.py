@@ -1,12 +1,12 @@
 """Endpoints from a file that somebody replaces."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from watchfiles import awatch
+from asyncinotify import Inotify, Mask
 
 from stagemesh.discovery.endpoints import Endpoint, Groups, parse_groups
 from stagemesh.errors import BadSettings
@@ -14,10 +14,10 @@ from stagemesh.telemetry import metrics
 
 __all__ = ["FileSource"]
 
-_DEBOUNCE_MS: Final = 200
-_STEP_MS: Final = 50
+_CHANGES: Final = Mask.CLOSE_WRITE | Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO
+_GONE: Final = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT
 # A notification can be lost (a remote file system, a full queue), so the file is read again anyway.
-_REREAD_MS: Final = 10_000
+_REREAD_S: Final = 10.0
 
 _resolutions: Final = metrics.counter(
     "discovery_resolutions", "Readings of a discovery source, by what came of them.", ["result"]
@@ -40,6 +40,7 @@ class FileSource:
             raise BadSettings(f"discovery: {path.parent} is not a folder")
         self._path = path
         self._groups: dict[str, tuple[Endpoint, ...]] = {}
+        self._version: tuple[int, ...] | None = None
         self._changed = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._watches = 0
@@ -82,22 +83,23 @@ class FileSource:
             await asyncio.wait([reader])
 
     async def _keep_reading(self) -> None:
-        folder = awatch(
-            self._path.parent,
-            watch_filter=None,
-            recursive=False,
-            debounce=_DEBOUNCE_MS,
-            step=_STEP_MS,
-            rust_timeout=_REREAD_MS,
-            yield_on_timeout=True,
-        )
-        async with aclosing(folder) as changes:
-            async for _ in changes:
+        with Inotify() as inotify:
+            inotify.add_watch(self._path.parent, _CHANGES | _GONE)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_REREAD_S):
+                        event = await inotify.get()
+                        if event.mask & _GONE:
+                            raise OSError(f"{self._path.parent} cannot be watched any more")
                 self._read()
-        raise OSError(f"{self._path.parent} cannot be watched any more")
 
     def _read(self) -> None:
         try:
+            status = self._path.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if version == self._version:
+                return  # One replacement is several notifications.
+            self._version = version
             groups = parse_groups(self._path.read_bytes())
         except (OSError, ValueError):
             _resolutions.labels("failed").inc()

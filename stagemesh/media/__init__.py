@@ -10,6 +10,8 @@ from stagemesh.media.bodies import (
 )
 from stagemesh.media.lanes import Lane, Modality, OutputKind, lane_of, split_lane
 from stagemesh.media.request import (
+    MESSAGES_MAX,
+    PARTS_MAX,
     AudioParams,
     ImageParams,
     MediaPart,
@@ -25,6 +27,8 @@ __all__ = [
     "AUDIO_PCM",
     "IMAGE_PNG",
     "INLINE_BYTES_MAX",
+    "MESSAGES_MAX",
+    "PARTS_MAX",
     "SAFETENSORS",
     "AudioParams",
     "Body",

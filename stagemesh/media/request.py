@@ -1,11 +1,15 @@
 """The internal request, as plain values: field for field as in `request.proto`."""
 
+from typing import Final
+
 import msgspec
 
 from stagemesh.media.bodies import Body
 from stagemesh.media.lanes import Modality
 
 __all__ = [
+    "MESSAGES_MAX",
+    "PARTS_MAX",
     "AudioParams",
     "ImageParams",
     "MediaPart",
@@ -16,6 +20,13 @@ __all__ = [
     "Sampling",
     "TextPart",
 ]
+
+
+MESSAGES_MAX: Final = 4096
+"""Messages of one request: each costs time at every hop, however few bytes it has."""
+
+PARTS_MAX: Final = 16_384
+"""Parts of all messages of one request, for the same reason."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag=True):

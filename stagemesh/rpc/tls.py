@@ -20,10 +20,15 @@ class Tls:
     """
 
     ca_path: str = ""
+    """The authorities that peers are checked against; empty means the system's."""
     cert_path: str = ""
+    """The own certificate, with what leads from it to its authority."""
     key_path: str = ""
+    """The private key of the own certificate."""
     client_auth: bool = False
+    """Ask clients of the port for a certificate."""
     server_name: str = ""
+    """The name to expect in a peer's certificate; empty means the host of its address."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without reading a file."""

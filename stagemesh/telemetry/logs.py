@@ -22,6 +22,9 @@ def configure_logs(service: str, id: str, *, level: str = "INFO") -> None:
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(_Formatter(service, id))
     logging.basicConfig(level=level.upper(), handlers=[out], force=True)
+    # No line shows its place in the code, so nobody needs to walk the stack for it: the way that
+    # the logging HOWTO gives under "Optimization".
+    logging._srcfile = None
 
 
 def current_request_id() -> str:

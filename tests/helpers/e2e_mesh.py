@@ -124,6 +124,11 @@ class E2eMesh:
         """Give the status of one process."""
         return next(one for one in await self.status() if one["replica_id"] == name)
 
+    async def inflight(self, *names: str) -> list[int]:
+        """Give how many attempts each of these replicas has; none without a link."""
+        found = {one["replica_id"]: one["inflight"] or 0 for one in await self.status()}
+        return [found[name] for name in names]
+
     async def back(self, name: str, before: Mapping[str, Any], timeout_s: float = 40.0) -> float:
         """Wait until a process that died lives again and is ready; give how long that took."""
         begun_s = time.monotonic()
@@ -146,7 +151,10 @@ class E2eMesh:
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     async def metrics(self, name: str) -> dict[str, float]:
-        """Give what a process counts: sums over all labels, and each `name{values}` by itself."""
+        """Give what a process counts: sums over all labels, and each `name{values}` by itself.
+
+        The values stand in the order of the labels' names.
+        """
         found = next(one for one in self.processes() if one["replica_id"] == name)
         address = found["address"] if found["role"] == "gateway" else _metrics_port(found["pid"])
         async with httpx.AsyncClient() as client:
@@ -155,7 +163,8 @@ class E2eMesh:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 values[sample.name] = values.get(sample.name, 0.0) + sample.value
-                values[f"{sample.name}{{{','.join(sample.labels.values())}}}"] = sample.value
+                labels = ",".join(value for _, value in sorted(sample.labels.items()))
+                values[f"{sample.name}{{{labels}}}"] = sample.value
         return values
 
     async def pool_metric(self, pool: str, metric: str) -> float:
@@ -168,9 +177,11 @@ class E2eMesh:
         left: dict[str, float] = {}
         for one in await self.status():
             if one["role"] != "gateway":
-                left[f"{one['replica_id']} inflight"] = one["inflight"]
+                left[f"{one['replica_id']} inflight"] = one["inflight"] or 0
         for one in self.processes():
             name = one["replica_id"]
+            if one["pid"] is None:  # It died, and with it all that it held.
+                continue
             counted = await self.metrics(name)
             left |= {f"{name} {key}": counted.get(key, 0.0) for key in _HOLDINGS}
             # The question itself is being answered while the gateway counts.

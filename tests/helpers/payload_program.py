@@ -1,4 +1,4 @@
-"""A process that holds payloads in a folder, prints their handles as JSON, and waits to be killed."""
+"""A process that holds payloads, prints their handles as JSON, and waits to be killed."""
 
 import asyncio
 import sys

@@ -1,4 +1,8 @@
-"""The payload plane against `memcpy`: 64 MiB put by one process and read by another, same host."""
+"""The payload plane against `memcpy`: 64 MiB put by one process and read by another, same host.
+
+A payload is new memory each time, so its budget is a copy to new memory; a copy between two warm
+buffers, which pays for no page, is shown beside it.
+"""
 
 import argparse
 import asyncio
@@ -17,6 +21,7 @@ from stagemesh.payload import PayloadReader, PayloadStore
 from tests.perf.results import Row, median, print_rows
 
 SIZE_BYTES = 64 * 1024 * 1024
+BUDGET = 0.5
 
 
 def main() -> None:
@@ -26,7 +31,7 @@ def main() -> None:
     runs = 3 if parser.parse_args().quick else 9
     data = np.frombuffer(os.urandom(SIZE_BYTES), np.uint8)
     target = np.zeros_like(data)  # Its pages exist already, unlike those of a new payload.
-    copies, moves = [], []
+    copies, fresh_copies, moves = [], [], []
     context = get_context("spawn")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         store = PayloadStore(
@@ -45,6 +50,9 @@ def main() -> None:
                 started_s = time.perf_counter()
                 np.copyto(target, data)
                 copies.append(time.perf_counter() - started_s)
+                started_s = time.perf_counter()
+                np.copyto(np.empty_like(data), data)
+                fresh_copies.append(time.perf_counter() - started_s)
                 request_id = new_request_id()
                 started_s = time.perf_counter()
                 ours.send(store.put(data.data, request_id))
@@ -57,23 +65,22 @@ def main() -> None:
             ours.send(None)
             reader.join(10)
             store.close()
-    copy_s, move_s = median(copies[1:]), median(moves[1:])
-    ratio = copy_s / move_s
+    warm_s, fresh_s, move_s = median(copies[1:]), median(fresh_copies[1:]), median(moves[1:])
     print_rows(
         [
             Row(
-                name="payload plane against memcpy, 64 MiB, put and get",
-                value=ratio,
+                name="payload plane against memcpy to new memory, 64 MiB, put and get",
+                value=fresh_s / move_s,
                 unit="x",
                 budget=">= 0.5 x",
-                met=ratio >= 0.5,
-                runs=[copies, moves],
+                met=fresh_s / move_s >= BUDGET,
+                runs=[fresh_copies, moves],
             ),
             Row(
-                name="payload plane, 64 MiB, put and get",
-                value=SIZE_BYTES / move_s / 2**30,
-                unit="GiB/s",
-                peer=SIZE_BYTES / copy_s / 2**30,
+                name="payload plane against memcpy between warm buffers, 64 MiB",
+                value=warm_s / move_s,
+                unit="x",
+                runs=[copies, moves],
             ),
         ]
     )

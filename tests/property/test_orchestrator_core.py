@@ -75,7 +75,9 @@ END = End(finish_reason=FinishReason.STOP)
 class CoreModel(RuleBasedStateMachine):
     """Drives the core with any order of events."""
 
-    @initialize(units=st.integers(1, 6), size=st.integers(4, 40), full=st.integers(0, 4))
+    @initialize(
+        units=st.integers(1, 6), size=st.integers(4, 40), full=st.sampled_from([4, 3, 2, 0])
+    )
     def start(self, units: int, size: int, full: int) -> None:
         self.world = World(core_mesh(), SETTINGS)
         self.world.attach_client(units, size)
@@ -135,6 +137,14 @@ class CoreModel(RuleBasedStateMachine):
     @rule(data=st.data(), rounds=st.integers(1, 12))
     def work(self, data: st.DataObject, rounds: int) -> None:
         """Let everybody do what is right for a while."""
+        self.go_on(data, rounds)
+
+    @rule(data=st.data())
+    def work_long(self, data: st.DataObject) -> None:
+        self.go_on(data, 25)
+
+    def go_on(self, data: st.DataObject, rounds: int) -> None:
+        """Let clients and workers take what they were sent, and workers give outputs."""
         for _ in range(rounds):
             for request in self.world.open:
                 self.take(request, 1000, 1000)
@@ -355,7 +365,7 @@ class CoreModel(RuleBasedStateMachine):
 
     # Time
 
-    @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 1.0, 3.0, 10.0]))
+    @rule(seconds=st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0, 10.0]))
     def wait(self, seconds: float) -> None:
         self.world.now_s += seconds
         self.world.step(ev.Tick())

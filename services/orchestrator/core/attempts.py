@@ -197,7 +197,8 @@ def _named(attempt: Attempt, terminal: Terminal) -> ErrorInfo:
         return attempt.error("protocol_error", "The worker ended an attempt with open lanes.")
     if terminal.outcome is Outcome.CANCELLED and (not error or error.code is ErrorCode.ABORTED):
         return attempt.error("replica_lost", "The worker gave the attempt up.")
-    place = attempt.error("engine_error")
+    late = terminal.outcome is Outcome.DEADLINE_EXCEEDED
+    place = attempt.error("deadline_exceeded" if late else "engine_error")
     if error is None:
         return place
     return msgspec.structs.replace(

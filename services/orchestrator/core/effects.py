@@ -1,7 +1,7 @@
 """What the shell must do. The imperative is deliberate: an effect is an order.
 
-Effects are performed in the order given; there is at most one `SendRows` and one `SendGrants` for
-each link between two other effects for the same link.
+Effects are performed in the order given. What follows from one event shares one `SendRows` and one
+`SendGrants` for each link, as far as no other effect for the same link comes in between.
 """
 
 from typing import Any

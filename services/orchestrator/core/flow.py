@@ -53,6 +53,18 @@ class Feed:
         """Whether the attempt has been sent the whole lane."""
         return self.lane.cursor.ended and self.next == self.lane.end
 
+    def keeps_up(self) -> bool:
+        """Whether the next row can be sent at once and need not be kept for anybody."""
+        return self.accepted and not self.lane.rows and self.window.open
+
+    def send(self, row: Row, units: int, size: int, out: list[Row]) -> None:
+        """Send a row past the journal; for an attempt that keeps up."""
+        lane = self.lane
+        lane.base += 1
+        self.next = lane.sent = lane.base
+        self._spend(units, size)
+        out.append(self._copy(row))
+
     def pump(self, out: list[Row]) -> None:
         """Send what credit allows. Text that waited is joined; a bare end needs no credit."""
         lane, window = self.lane, self.window
@@ -62,11 +74,19 @@ class Feed:
             if not window.open and (units or size):
                 return
             row = self._joined(first)
-            units, size = row_cost(row)
-            window.spend(units, size)
-            self.sent_units += units
-            self.sent_bytes += size
+            self._spend(*row_cost(row))
             out.append(row)
+
+    def _copy(self, row: Row) -> Row:
+        return Row(
+            self.slot, row.lane, row.pos, row.units, row.text,
+            row.ids, row.kind, True, row.body, row.end,
+        )  # fmt: skip
+
+    def _spend(self, units: int, size: int) -> None:
+        self.window.spend(units, size)
+        self.sent_units += units
+        self.sent_bytes += size
 
     def _joined(self, first: Row) -> Row:
         """Copy the next row for this attempt, with what adjoins it and is text of its kind."""
@@ -89,10 +109,8 @@ class Feed:
             last = more
             stop += 1
         self.next = lane.base + stop
-        row = Row(
-            self.slot, first.lane, first.pos, first.units, first.text,
-            first.ids, first.kind, True, first.body, last.end,
-        )  # fmt: skip
+        row = self._copy(first)
+        row.end = last.end
         if last is not first:
             joined = lane.rows[start:stop]
             row.units = last.pos + last.units - first.pos
@@ -168,8 +186,11 @@ class Lane:
             units, size = self.passed_units, self.passed_bytes
         for feed in self.feeds:
             if feed.paces:
-                units, size = min(units, feed.sent_units), min(size, feed.sent_bytes)
-        new = max(0, units - self.settled_units), max(0, size - self.settled_bytes)
-        self.settled_units += new[0]
-        self.settled_bytes += new[1]
-        return new
+                units = feed.sent_units if feed.sent_units < units else units
+                size = feed.sent_bytes if feed.sent_bytes < size else size
+        new_units, new_bytes = units - self.settled_units, size - self.settled_bytes
+        if new_units > 0:
+            self.settled_units = units
+        if new_bytes > 0:
+            self.settled_bytes = size
+        return (new_units if new_units > 0 else 0), (new_bytes if new_bytes > 0 else 0)

@@ -94,10 +94,12 @@ class Orchestrator:
         state.now_s = max(state.now_s, now_s)
         self._take[type(event)](event)
         self._settle()
+        effects = state.orders.take()
         while (due := state.timers.take_due(state.now_s)) is not None:
             self._fire[due[0]](due[1])
             self._settle()
-        return state.orders.take()
+            effects += state.orders.take()
+        return effects
 
     @property
     def next_wakeup_s(self) -> float | None:

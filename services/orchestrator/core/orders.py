@@ -1,4 +1,4 @@
-"""The effects of one step, collected in the order in which the shell must perform them."""
+"""The effects of one event or timer, in the order in which the shell must perform them."""
 
 from services.orchestrator.core.effects import (
     AbortAttempt,

@@ -22,9 +22,7 @@ __all__ = ["take_rows"]
 def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
     """Take the outputs of one message, in order."""
     attempts = replica.attempts
-    orders = state.orders
     streaming, accept = AttemptState.STREAMING, Step.ACCEPT
-    open_link, open_rows = -1, list[Row]()  # The client link of the last row, and its open list.
     for row in rows:
         attempt = attempts.get(row.slot)
         if attempt is None or (attempt.state is not streaming and not _begins(state, attempt)):
@@ -34,31 +32,34 @@ def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
         if lane is None or lane.cursor.check(row) is not accept:
             _out_of_order(state, attempt, lane, row)
             continue
-        request, end = attempt.group.request, row.end
         if row.body is not None and row.body.handle is not None:
-            _hold(state, request, replica, lane)
-        if not lane.direct:
-            _route(state, request, lane, row)
+            _hold(state, attempt.group.request, replica, lane)
+        end = row.end
+        if lane.direct:
+            _pass_on(state, attempt, lane, row)
         else:
-            units, size = row_cost(row)
-            row.slot = request.slot
-            if request.first_output_s is None:
-                request.first_output_s = state.now_s
-            if request.sender.offer(row):
-                if request.client.link != open_link:
-                    open_link = request.client.link
-                    open_rows = orders.client_rows(open_link)
-                open_rows.append(row)
-                lane.delivered += row.units
-                totals = attempt.meter.took(units, size)
-                if totals is not None and (end is None or len(attempt.open_lanes) > 1):
-                    orders.grant(replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
-            else:
-                hold_back(state, request)
+            _route(state, attempt.group.request, lane, row)
         if end is not None:
             _end_lane(state, attempt, lane, end)
         if not lane.direct:
             settle(state, lane)
+
+
+def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
+    """Give the client a row that nobody else reads, and its worker the credit for it."""
+    request = attempt.group.request
+    units, size = row_cost(row)
+    row.slot = request.slot
+    if request.first_output_s is None:
+        request.first_output_s = state.now_s
+    if not request.sender.offer(row):
+        hold_back(state, request)
+        return
+    state.orders.client_rows(request.client.link).append(row)
+    lane.delivered += row.units
+    totals = attempt.meter.took(units, size)
+    if totals is not None and (row.end is None or len(attempt.open_lanes) > 1):
+        state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
 
 
 def _begins(state: State, attempt: Attempt) -> bool:
@@ -107,9 +108,12 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
             lane.passed_bytes += size
         else:
             hold_back(state, request)
-    if lane.unfed or lane.feeds:
+    feeds = lane.feeds
+    if len(feeds) == 1 and not lane.unfed and feeds[0].keeps_up():
+        feeds[0].send(row, units, size, state.orders.worker_rows(feeds[0].link))
+    elif lane.unfed or feeds:
         request.journal_bytes += lane.keep(row)
-        for feed in lane.feeds:
+        for feed in feeds:
             feed.pump(state.orders.worker_rows(feed.link))
         request.journal_bytes += lane.trim()
         if request.journal_bytes > state.settings.journal_bytes_max:

@@ -6,7 +6,6 @@ replica, in one submission.
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
@@ -16,8 +15,6 @@ from stagemesh.media import Modality, lane_of
 from stagemesh.pipeline import Edge, EdgeMode, Pipeline, Stage
 
 __all__ = ["GroupPlan", "Plan", "Planner", "RolePlan", "compile_plan"]
-
-CACHED_MAX: Final = 1024
 
 
 class RolePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +65,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Planner:
     """Compiles plans, and keeps those that were asked for lately."""
 
-    def __init__(self) -> None:
+    def __init__(self, plans_max: int = 1024) -> None:
+        self._plans_max = plans_max
         self._plans: dict[tuple[str, frozenset[Modality], int, frozenset[Modality]], Plan] = {}
+
+    def __len__(self) -> int:
+        return len(self._plans)
 
     def plan(
         self,
@@ -85,7 +86,7 @@ class Planner:
         plan = self._plans.get(key)
         if plan is None:
             plan = compile_plan(pipeline, modalities=wanted, choices=choices, inputs=inputs)
-            if len(self._plans) >= CACHED_MAX:
+            if len(self._plans) >= self._plans_max:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
         return plan

@@ -1,7 +1,6 @@
 """What the core knows of replicas, and which one gets the next attempt."""
 
 from collections import OrderedDict
-from collections.abc import Collection
 from enum import IntEnum
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -162,11 +161,3 @@ class ReplicaPool:
         """The smallest context among usable replicas; 0 if none has a limit."""
         rooms = (replica.card.context_tokens_max for replica in self.usable)
         return min((room for room in rooms if room), default=0)
-
-    def least_loaded(self, slots: int, avoid: Collection[int]) -> Replica | None:
-        """Choose the least loaded usable replica that has the room; among equals the oldest link.
-
-        Links in `avoid` are left out.
-        """
-        room = [r for r in self.usable if r.free >= slots and r.link not in avoid]
-        return min(room, key=lambda replica: replica.load, default=None)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from services.orchestrator.core.flow import Feed, Lane
 from services.orchestrator.core.moves import (
@@ -22,16 +22,6 @@ from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
 from stagemesh.pipeline import Stage
 
 __all__ = ["Attempt", "Client", "Group", "OpenRequest", "Standing", "Verdict"]
-
-ENDED: Final = frozenset(
-    {
-        AttemptState.CANCELLED,
-        AttemptState.FAILED,
-        AttemptState.FINISHED,
-        AttemptState.LOST,
-        AttemptState.REFUSED,
-    }
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,11 +90,6 @@ class Attempt:
     def running(self) -> bool:
         """Whether its outputs count."""
         return self.state is AttemptState.SUBMITTED or self.state is AttemptState.STREAMING
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more comes of it."""
-        return self.state in ENDED
 
     def error(self, reason: str, message: str = "") -> ErrorInfo:
         """Make a cause that names this attempt."""

@@ -35,6 +35,9 @@ class TicketQueue:
         self._heap: list[Ticket] = []
         self._sweep_at = _SLACK
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     def push(self, ticket: Ticket) -> None:
         """Add a ticket."""
         if len(self._heap) >= self._sweep_at:

@@ -46,6 +46,11 @@ class Timers:
         return len(self._heap) - self._cancelled
 
     @property
+    def entries(self) -> int:
+        """How many timers take up memory, cancelled ones among them."""
+        return len(self._heap)
+
+    @property
     def next_s(self) -> float | None:
         """When the next one is due."""
         heap = self._heap

@@ -20,7 +20,7 @@ from stagemesh.pipeline import Mesh
 from stagemesh.rpc import abort
 from stagemesh.wire import request_from_proto, request_terminal_to_proto
 
-__all__ = ["Generation", "Reader"]
+__all__ = ["Generation", "KeepingStore", "Reader"]
 
 REQUEST_ID_METADATA: Final = "x-request-id"
 

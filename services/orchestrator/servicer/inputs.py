@@ -6,7 +6,7 @@ from typing import Protocol
 from stagemesh.api.types.v1 import media_pb2, request_pb2
 from stagemesh.errors import invalid
 from stagemesh.media import INLINE_BYTES_MAX, Handle
-from stagemesh.wire import handle_to_proto
+from stagemesh.wire import check_counts, handle_to_proto
 
 __all__ = ["Store", "adopt"]
 
@@ -28,8 +28,10 @@ def adopt(request: request_pb2.Request, request_id: str, store: Store) -> None:
     """Turn what a client sent into what travels in the mesh, in place.
 
     Raises:
-        MeshError: If a body is a handle, which clients cannot have, or the store is full.
+        MeshError: If a body is a handle, which clients cannot have, the store is full, or there is
+            more in it than any request may have.
     """
+    check_counts(request)
     request.tenant = TENANT  # There is no authentication on this port, so nobody else can be known.
     if request.seed:
         request.seed_explicit = True  # Who writes one means it; only a 0 has to be said twice.

@@ -30,7 +30,7 @@ from services.stage_worker.engines.support.options import Count, read_options
 from services.stage_worker.engines.support.threaded import Give, ThreadedEngine
 from services.stage_worker.engines.support.token_text import TokenText
 from services.stage_worker.engines.support.weights import locate
-from stagemesh.errors import unsupported
+from stagemesh.errors import invalid, unsupported
 from stagemesh.media import Modality, Sampling
 from stagemesh.outcome import End, FinishReason, Usage
 
@@ -98,6 +98,8 @@ class CTranslate2Engine(ThreadedEngine):
         for name in ("frequency_penalty", "presence_penalty", "min_p"):
             if getattr(work.params.sampling, name):
                 raise unsupported(f"this engine has no {name}", param=name)
+        if "" in work.params.sampling.stop:
+            raise invalid("stop cannot contain an empty string", param="stop")
 
     def run(self, jobs: list[Job], give: Give) -> None:
         """Generate one answer; each token is a step."""

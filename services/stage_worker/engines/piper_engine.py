@@ -37,8 +37,8 @@ PEAK = 0.9
 PIECE_SAMPLES = INLINE_BYTES_MAX // 4
 """Samples of one piece: half of what may travel inline."""
 
-RUN_SYMBOLS_MAX = 400
-"""Phonemes of one run, about 25 s of speech: its memory grows with them, and no abort stops it."""
+RUN_SYMBOLS_MAX = 240
+"""Phonemes of one run, about 15 s of speech: its memory grows with them, and no abort stops it."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

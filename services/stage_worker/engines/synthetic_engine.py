@@ -161,7 +161,7 @@ class SyntheticEngine:
                 run.scheduled = False
                 runs.append(run)
         for run in runs:
-            if run.made == run.script.next_fault():
+            if run.made == run.fault_at:
                 self._fail(run, step)
                 continue
             step.extend(run.give(run.step_units()))
@@ -192,7 +192,7 @@ class SyntheticEngine:
         self._ring()
 
     def _hangs(self, run: Run) -> bool:
-        return run.made == run.script.hang_at and run.script.next_fault() == run.made
+        return run.made == run.script.hang_at and run.fault_at == run.made
 
     async def _until_due(self) -> None:
         """Sleep until the next attempt is due, or something changes."""

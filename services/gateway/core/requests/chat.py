@@ -7,17 +7,27 @@ import msgspec
 
 from services.gateway.core.requests.content import ChatMessage, message_from
 from services.gateway.core.requests.decoding import (
+    NOTHING,
     Body,
     Natural,
     Ranking,
+    Unserved,
     decode_json,
     refuse_unserved,
 )
 from services.gateway.core.requests.origin import Origin, Voice, model_name, voice_name
 from stagemesh.errors import invalid, unsupported
-from stagemesh.media import AudioParams, Modality, Params, Request, Sampling
+from stagemesh.media import (
+    MESSAGES_MAX,
+    PARTS_MAX,
+    AudioParams,
+    Modality,
+    Params,
+    Request,
+    Sampling,
+)
 
-__all__ = ["CHAT_EXTENSIONS", "CHAT_UNSERVED", "ChatOrder", "read_chat"]
+__all__ = ["CHAT_EXTENSIONS", "CHAT_UNSERVED", "ChatBody", "ChatOrder", "read_chat"]
 
 CHAT_EXTENSIONS: Final = (
     "ignore_eos", "min_p", "min_tokens", "repetition_penalty", "top_k",
@@ -81,24 +91,24 @@ class ChatBody(Body, frozen=True):
     safety_identifier: str | None = None
     user: str | None = None
     # What OpenAI serves and we do not; see `CHAT_UNSERVED`.
-    function_call: Any = None
-    functions: Any = None
-    logit_bias: Any = None
-    logprobs: Any = None
-    moderation: Any = None
-    parallel_tool_calls: Any = None
-    prediction: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
-    reasoning_effort: Any = None
-    response_format: Any = None
-    service_tier: Any = None
-    store: Any = None
-    tool_choice: Any = None
-    tools: Any = None
-    top_logprobs: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
+    function_call: Unserved = NOTHING
+    functions: Unserved = NOTHING
+    logit_bias: Unserved = NOTHING
+    logprobs: Unserved = NOTHING
+    moderation: Unserved = NOTHING
+    parallel_tool_calls: Unserved = NOTHING
+    prediction: Unserved = NOTHING
+    prompt_cache_options: Unserved = NOTHING
+    prompt_cache_retention: Unserved = NOTHING
+    reasoning_effort: Unserved = NOTHING
+    response_format: Unserved = NOTHING
+    service_tier: Unserved = NOTHING
+    store: Unserved = NOTHING
+    tool_choice: Unserved = NOTHING
+    tools: Unserved = NOTHING
+    top_logprobs: Unserved = NOTHING
+    verbosity: Unserved = NOTHING
+    web_search_options: Unserved = NOTHING
     # Ours; see `CHAT_EXTENSIONS`.
     ignore_eos: bool | None = None
     min_p: float | None = None
@@ -135,6 +145,7 @@ def read_chat(raw: bytes | bytearray, origin: Origin) -> ChatOrder:
     stream = bool(body.stream)
     if body.stream_options is not None and not stream:
         raise invalid("'stream_options' is only allowed with 'stream'.", param="stream_options")
+    _check_counts(body)
     modalities = _modalities(body)
     voice = body.audio.voice if body.audio else None
     request = Request(
@@ -159,6 +170,15 @@ def read_chat(raw: bytes | bytearray, origin: Origin) -> ChatOrder:
         audio_format=_audio_format(body, stream) if Modality.AUDIO in modalities else "",
         names=_NAMES if body.max_tokens is None else _NAMES | {_TOKENS: "max_tokens"},
     )
+
+
+def _check_counts(body: ChatBody) -> None:
+    """See that there is not more to convert than is worth anybody's time."""
+    if len(body.messages) > MESSAGES_MAX:
+        raise invalid(f"There may be at most {MESSAGES_MAX} messages.", param="messages")
+    parts = sum(len(one.content) for one in body.messages if isinstance(one.content, list))
+    if parts > PARTS_MAX:
+        raise invalid(f"There may be at most {PARTS_MAX} parts in all.", param="messages")
 
 
 def _choices(body: ChatBody) -> int:

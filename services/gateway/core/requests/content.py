@@ -5,7 +5,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from services.gateway.core.requests.decoding import Body, decode_base64, refuse_unserved
+from services.gateway.core.requests.decoding import (
+    NOTHING,
+    Body,
+    Unserved,
+    decode_base64,
+    refuse_unserved,
+)
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import Body as MediaBody
 from stagemesh.media import MediaPart, Message, Modality, Part, TextPart
@@ -43,7 +49,7 @@ class _Image(Body, frozen=True, tag_field="type", tag="image_url"):
 
 
 class _File(Body, frozen=True, tag_field="type", tag="file"):
-    file: Any
+    file: Unserved
 
 
 class _SpokenReply(Body, frozen=True):
@@ -63,10 +69,10 @@ class ChatMessage(Body, frozen=True):
     name: str | None = None
     refusal: str | None = None
     audio: _SpokenReply | None = None
-    annotations: Any = None
-    tool_calls: Any = None
-    tool_call_id: Any = None
-    function_call: Any = None
+    annotations: Unserved = NOTHING
+    tool_calls: Unserved = NOTHING
+    tool_call_id: Unserved = NOTHING
+    function_call: Unserved = NOTHING
 
 
 _UNSERVED: Final[dict[str, tuple[Any, ...]]] = {

@@ -16,9 +16,11 @@ import msgspec
 from stagemesh.errors import invalid, unsupported
 
 __all__ = [
+    "NOTHING",
     "Body",
     "Natural",
     "Ranking",
+    "Unserved",
     "convert_fields",
     "decode_base64",
     "decode_json",
@@ -32,11 +34,23 @@ Ranking = Annotated[int, msgspec.Meta(ge=-1, le=2**32 - 1)]
 """How many candidates are kept; -1 and 0 both mean all of them."""
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A JSON object in which every field is known."""
+Unserved = msgspec.Raw
+"""A field that OpenAI knows and this build does not serve: skipped, not read, however large."""
+
+NOTHING: Final = Unserved(b"null")
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A JSON object in which every field is known.
+
+    What comes from JSON has no cycles, so the garbage collector need not look at it; with a million
+    objects in one body it would take most of the time.
+    """
 
 
 _B = TypeVar("_B", bound=Body)
+
+_NO_OP_BYTES_MAX: Final = 64
 
 _PLACE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _NAMED: Final = re.compile(
@@ -93,18 +107,32 @@ def _refuse(problem: str) -> NoReturn:
 def refuse_unserved(body: Body, no_ops: Mapping[str, tuple[Any, ...]], place: str = "") -> None:
     """Refuse fields that OpenAI knows and this build does not serve, unless they ask for nothing.
 
-    `no_ops` maps each such field to the values that ask for nothing; None always does.
+    `no_ops` maps each such field to the values that ask for nothing, all of them small; None always
+    does.
 
     Raises:
         MeshError: With `unsupported_parameter`, for the first field that asks for something.
     """
     for name, harmless in no_ops.items():
         value = getattr(body, name)
+        if value is NOTHING:
+            continue
+        if isinstance(value, Unserved):
+            value = _read_small(value)
         if value is not None and not any(_same(value, no_op) for no_op in harmless):
             param = f"{place}.{name}" if place else name
             raise unsupported(
                 f"'{param}' is not supported here.", param=param, reason="unsupported_parameter"
             )
+
+
+def _read_small(raw: Unserved) -> object:
+    """Read what may ask for nothing; give something unlike all JSON for what is too large to."""
+    data = bytes(raw)
+    try:
+        return msgspec.json.decode(data) if len(data) <= _NO_OP_BYTES_MAX else ...
+    except msgspec.DecodeError:  # Skipping looks less closely than reading.
+        return ...
 
 
 def _same(value: object, no_op: object) -> bool:

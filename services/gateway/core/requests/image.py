@@ -6,12 +6,19 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from services.gateway.core.requests.decoding import Body, Natural, decode_json, refuse_unserved
+from services.gateway.core.requests.decoding import (
+    NOTHING,
+    Body,
+    Natural,
+    Unserved,
+    decode_json,
+    refuse_unserved,
+)
 from services.gateway.core.requests.origin import Origin, model_name
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import ImageParams, Message, Modality, Params, Request, TextPart
 
-__all__ = ["IMAGE_EXTENSIONS", "IMAGE_UNSERVED", "ImageOrder", "read_image"]
+__all__ = ["IMAGE_EXTENSIONS", "IMAGE_UNSERVED", "ImageBody", "ImageOrder", "read_image"]
 
 IMAGE_EXTENSIONS: Final = ("guidance_scale", "negative_prompt", "num_inference_steps", "seed")
 """Fields of the body that are ours and not OpenAI's."""
@@ -44,18 +51,18 @@ class ImageBody(Body, frozen=True):
     response_format: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
-    background: Any = None
-    complexity: Any = None
-    frame_count: Any = None
-    frame_duration_ms: Any = None
-    moderation: Any = None
-    output_compression: Any = None
-    output_format: Any = None
-    partial_images: Any = None
-    quality: Any = None
-    stream: Any = None
-    style: Any = None
-    svg: Any = None
+    background: Unserved = NOTHING
+    complexity: Unserved = NOTHING
+    frame_count: Unserved = NOTHING
+    frame_duration_ms: Unserved = NOTHING
+    moderation: Unserved = NOTHING
+    output_compression: Unserved = NOTHING
+    output_format: Unserved = NOTHING
+    partial_images: Unserved = NOTHING
+    quality: Unserved = NOTHING
+    stream: Unserved = NOTHING
+    style: Unserved = NOTHING
+    svg: Unserved = NOTHING
     guidance_scale: float | None = None
     negative_prompt: str | None = None
     num_inference_steps: Natural | None = None

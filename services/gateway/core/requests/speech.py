@@ -5,12 +5,18 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from services.gateway.core.requests.decoding import Body, decode_json, refuse_unserved
+from services.gateway.core.requests.decoding import (
+    NOTHING,
+    Body,
+    Unserved,
+    decode_json,
+    refuse_unserved,
+)
 from services.gateway.core.requests.origin import Origin, Voice, model_name, voice_name
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import AudioParams, Message, Modality, Params, Request, TextPart
 
-__all__ = ["SPEECH_EXTENSIONS", "SPEECH_UNSERVED", "SpeechOrder", "read_speech"]
+__all__ = ["SPEECH_EXTENSIONS", "SPEECH_UNSERVED", "SpeechBody", "SpeechOrder", "read_speech"]
 
 SPEECH_EXTENSIONS: Final = ("seed", "stream")
 """Fields of the body that are ours: `stream` sends a wav, too, as it is made."""
@@ -29,7 +35,7 @@ class SpeechBody(Body, frozen=True):
     response_format: str | None = None
     speed: float | None = None
     stream_format: Literal["audio", "sse"] | None = None
-    instructions: Any = None
+    instructions: Unserved = NOTHING
     seed: int | None = None
     stream: bool | None = None
 

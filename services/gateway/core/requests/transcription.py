@@ -14,6 +14,7 @@ from stagemesh.media import Body as MediaBody
 
 __all__ = [
     "TRANSCRIPTION_UNSERVED",
+    "TranscriptionBody",
     "TranscriptionOrder",
     "UploadedFile",
     "read_transcription",

@@ -57,7 +57,9 @@ class ChatTemplate:
         if not source:
             raise ValueError(f"{folder} has no chat template")
         special = {
-            name: value for name, value in config.items() if name.endswith("_token") and value
+            name: value["content"] if isinstance(value, dict) else value
+            for name, value in config.items()
+            if name.endswith("_token") and value
         }
         return cls(source, special)
 

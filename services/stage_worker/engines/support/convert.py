@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["STEPS", "main"]
+__all__ = ["STEPS", "gguf_to_hf", "hf_to_ct2_int8", "main"]
 
 _FILES_BESIDE_CT2: Final = (
     "chat_template.jinja",

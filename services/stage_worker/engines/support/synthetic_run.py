@@ -50,8 +50,8 @@ class Run:
 
     __slots__ = (
         "_audio_at", "_count", "_limit", "_modalities", "_prompt_tokens", "_received", "_relays",
-        "_seed", "_stops", "_words", "closed", "done", "due_s", "made", "number", "scheduled", "script",
-        "work",
+        "_seed", "_stops", "_words", "closed", "done", "due_s", "fault_at", "made", "number",
+        "scheduled", "script", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, now_s: float) -> None:
@@ -60,6 +60,7 @@ class Run:
         self.number = work.attempt
         self._modalities = tuple(sorted(work.wanted))
         script = self.script
+        self.fault_at = script.next_fault()
         self._seed = work.seed if script.seed is None else script.seed + work.choice
         self._prompt_tokens = len(split_tokens(text))
         self._words: list[str] | None = None
@@ -110,15 +111,14 @@ class Run:
     def step_units(self) -> int:
         """How many units the next step gives: a batch, what is allowed, or up to a fault."""
         units = min(self.script.batch, self._allowed() - self.made)
-        fault_at = self.script.next_fault()
-        return units if fault_at is None else min(units, fault_at - self.made)
+        return units if self.fault_at is None else min(units, self.fault_at - self.made)
 
     def give(self, units: int) -> Iterator[Piece]:
         """Give the next units, and the ends if they are the last."""
         start = self.made
         text = self._say(units)
         units = self.made - start
-        ends = self._ends_at(self.made) and self.script.next_fault() != self.made
+        ends = self._ends_at(self.made) and self.fault_at != self.made
         self.done = ends or bool(self._stops.match)
         for modality in self._modalities:
             yield from self._lane(modality, start, units, text)

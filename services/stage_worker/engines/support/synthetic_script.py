@@ -96,7 +96,7 @@ def read_script(text: str, stage: str) -> tuple[str, Script]:
     try:
         found, _ = json.JSONDecoder().raw_decode(rest.lstrip())
         return before, msgspec.convert(_for_stage(found, stage), Script)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(f"bad script: {error}", param="messages") from error
 
 

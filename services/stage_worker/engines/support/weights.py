@@ -31,6 +31,10 @@ from services.stage_worker.engines.support.store import (
 
 __all__ = [
     "MODELS",
+    "Converted",
+    "Fetched",
+    "Model",
+    "Packaged",
     "PullFailed",
     "UnknownWeights",
     "Weights",
@@ -38,6 +42,7 @@ __all__ = [
     "WeightsMissing",
     "WeightsRefused",
     "locate",
+    "main",
     "pull",
 ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,17 @@ from stagemesh.payload import PayloadReader, remove_dead
 from tests.helpers.payloads import MIB, noise, store_in
 
 SHM = Path("/dev/shm")
+
+FORKING = """
+import os, sys
+from pathlib import Path
+from stagemesh.payload.files import ProbeFile, store_prefix
+held = ProbeFile(Path(sys.argv[1]), store_prefix("w", 1))
+if os.fork() == 0:  # The child outlives the worker, until its input ends.
+    os.write(1, b"forked")
+    os.read(0, 1)
+os._exit(0)
+"""
 
 
 @pytest.fixture
@@ -76,3 +88,16 @@ async def test_a_living_holder_of_the_same_name_is_not_robbed(holder_id: str) ->
         double = store_in(SHM, holder_id=holder_id, incarnation=1)
         double.close()
         assert bytes(await reader.get(handles[1])) == noise(2 * MIB)
+
+
+def test_a_child_that_outlives_its_parent_keeps_nothing_alive(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", FORKING, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with worker:
+        assert worker.stdout is not None
+        assert worker.stdout.read(6) == b"forked"
+        assert worker.wait(30) == 0
+        assert remove_dead(tmp_path, "w") == 1

@@ -75,6 +75,25 @@ async def test_both_ends_send_small_messages_at_once(start: Start) -> None:
     assert all(delays)
 
 
+@pytest.mark.parametrize("method", ["Fetch", "Release"])
+async def test_a_message_that_cannot_be_parsed_is_the_client_s_mistake(
+    start: Start, method: str
+) -> None:
+    server = await start(Echo())
+    raw: dict[str, Callable[[bytes], bytes]] = {
+        "request_serializer": bytes, "response_deserializer": bytes
+    }  # fmt: skip
+    async with open_channel(server.address) as channel:
+        with pytest.raises(aio.AioRpcError) as ended:
+            if method == "Fetch":
+                call = channel.unary_stream(f"/{SERVICE}/{method}", **raw)
+                await call(b"\xff\xff", timeout=5).read()
+            else:
+                await channel.unary_unary(f"/{SERVICE}/{method}", **raw)(b"\xff\xff", timeout=5)
+    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error_of(ended.value).reason == "invalid_value"
+
+
 @pytest.mark.parametrize("reason", sorted(REASONS))
 async def test_an_error_comes_back_as_it_was_raised(start: Start, reason: str) -> None:
     info = error_for(reason, f"about {reason}", stage="s", attempt=2, retry_after_s=1.5, param="p")

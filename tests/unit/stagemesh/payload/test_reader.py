@@ -1,4 +1,4 @@
-"""Reading from shared memory; no socket is opened, since nothing listens at the handle's address."""
+"""Reading from shared memory; nothing listens at the handles' address."""
 
 from pathlib import Path
 

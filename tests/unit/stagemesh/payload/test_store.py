@@ -39,11 +39,8 @@ def test_an_array_is_put_as_its_bytes(store: PayloadStore) -> None:
 
 def test_a_handle_says_all_that_a_reader_needs(store: PayloadStore) -> None:
     handle = store.put(b"abc", "req_1")
-    assert (handle.request_id, handle.holder_id, handle.incarnation) == (
-        "req_1",
-        "talker-0",
-        0x1234,
-    )
+    assert handle.request_id == "req_1"
+    assert (handle.holder_id, handle.incarnation) == ("talker-0", 0x1234)
     assert handle.address == "127.0.0.1:1"
     assert handle.digest == hashlib.blake2b(b"abc", digest_size=16).digest()
 
@@ -121,15 +118,22 @@ def test_bytes_that_somebody_reads_outlive_their_release(store: PayloadStore) ->
 def test_a_lease_ends_unless_it_is_renewed(store: PayloadStore) -> None:
     store.put(b"a", "req_1")
     store.put(b"b", "req_2")
-    assert store.next_sweep_s == 160.0
     store.renew("req_1", 130.0)
     store.renew("req_unknown", 130.0)
-    assert store.sweep(159.9) == 0
-    assert store.sweep(160.0) == 1
-    assert store.next_sweep_s == 190.0
-    assert store.sweep(190.0) == 1
-    assert store.next_sweep_s is None
+    swept = [(now_s, store.sweep(now_s)) for now_s in (159.9, 160.0, 189.9, 190.0, 500.0)]
+    assert swept == [(159.9, 0), (160.0, 1), (189.9, 0), (190.0, 1), (500.0, 0)]
     assert store.bytes_used == 0
+
+
+def test_the_next_sweep_is_when_the_first_lease_ends(store: PayloadStore) -> None:
+    store.put(b"a", "req_1")
+    store.put(b"b", "req_2")
+    store.renew("req_1", 130.0)
+    assert store.next_sweep_s == 160.0
+
+
+def test_an_empty_store_needs_no_sweep(store: PayloadStore) -> None:
+    assert store.next_sweep_s is None
 
 
 def test_close_leaves_nothing_and_takes_nothing(store: PayloadStore, tmp_path: Path) -> None:

@@ -69,3 +69,25 @@ def test_what_says_nothing_is_refused_by_the_client_s_name_for_it(
         request_from_proto(message)
     assert caught.value.info.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.info.param == param
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        (request_pb2.Request(messages=[request_pb2.Message()] * 4097), "messages"),
+        (
+            request_pb2.Request(
+                messages=[request_pb2.Message(parts=[request_pb2.Part(text="")] * 8193)] * 2
+            ),
+            "messages",
+        ),
+        (request_pb2.Request(modalities=[media_pb2.MODALITY_TEXT] * 16), "modalities"),
+    ],
+    ids=["messages", "parts", "modalities"],
+)
+def test_what_consists_of_too_many_things_is_refused(
+    message: request_pb2.Request, param: str
+) -> None:
+    with pytest.raises(MeshError) as caught:
+        request_from_proto(message)
+    assert (caught.value.info.param, caught.value.info.reason) == (param, "invalid_value")

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 import pytest
-from grpc import aio
 
 from services.orchestrator.core.events import (
     Event,
@@ -42,9 +41,9 @@ class Told:
 
 
 class Call:
-    """One dialled link: a peer that says Hello, and then nothing until it breaks."""
+    """One dialled link: a peer that says Hello if it is up, and then nothing until it breaks."""
 
-    def __init__(self, replica_id: str) -> None:
+    def __init__(self, replica_id: str, *, up: bool) -> None:
         hello = link_pb2.Hello(
             service=link_pb2.SERVICE_KIND_STAGE_WORKER,
             id=replica_id,
@@ -53,15 +52,14 @@ class Call:
             state=link_pb2.PROCESS_STATE_READY,
             worker=link_pb2.WorkerCard(pool="thinker"),
         )
-        self._messages = [link_pb2.LinkMessage(frames=[link_pb2.Frame(hello=hello)])]
+        self._first = link_pb2.LinkMessage(frames=[link_pb2.Frame(hello=hello)]) if up else None
         self.broken = asyncio.Event()
 
-    async def read(self) -> Any:
+    async def __aiter__(self) -> AsyncIterator[link_pb2.LinkMessage]:
         """Give the Hello, then wait for the end."""
-        if self._messages:
-            return self._messages.pop()
+        if self._first is not None:
+            yield self._first
         await self.broken.wait()
-        return aio.EOF
 
     async def write(self, message: link_pb2.LinkMessage) -> None:
         """Take anything."""
@@ -89,11 +87,7 @@ class Net:
     def dial(self, address: str) -> Call:
         """Make the call of a link."""
         replica_id, up, _ = address.partition("!")
-        if not up:
-            call = Call(replica_id)
-            call.read = call.broken.wait  # type: ignore[method-assign]
-        else:
-            call = Call(replica_id)
+        call = Call(replica_id, up=bool(up))
         self.calls.setdefault(address, []).append(call)
         return call
 

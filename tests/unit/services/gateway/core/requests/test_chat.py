@@ -143,6 +143,17 @@ def test_a_body_that_is_no_such_json_is_the_clients_mistake(raw: bytes) -> None:
     assert caught.value.info.reason in {"invalid_json", "invalid_type"}
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [[USER] * 4097, [{"role": "user", "content": [{"type": "text", "text": ""}] * 8193}] * 2],
+    ids=["messages", "parts"],
+)
+def test_more_than_is_worth_anybody_s_time_is_refused(messages: Any) -> None:
+    with pytest.raises(MeshError) as caught:
+        _read(messages=messages)
+    assert (caught.value.info.param, caught.value.info.reason) == ("messages", "invalid_value")
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(MeshError) as caught:
         read_chat(b'{"model": "m"}', Origin())

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from services.gateway.core.requests.decoding import (
+    NOTHING,
     Body,
     Natural,
+    Unserved,
     convert_fields,
     decode_base64,
     decode_json,
@@ -31,7 +33,14 @@ class Outer(Body, frozen=True):
     extra: Any = None
 
 
+class Skipping(Body, frozen=True):
+    """A body with a field that is not served."""
+
+    tools: Unserved = NOTHING
+
+
 DECODER = msgspec.json.Decoder(Outer)
+SKIPPING = msgspec.json.Decoder(Skipping)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +89,29 @@ def test_only_the_very_values_that_ask_for_nothing_are_let_through(
     with pytest.raises(MeshError) as caught:
         refuse_unserved(body, {"extra": (False,)}, "there")
     assert caught.value.info.param == "there.extra"
+
+
+@pytest.mark.parametrize("raw", [b"{}", b'{"tools": null}', b'{"tools": [ ]}'])
+def test_a_field_that_is_not_served_may_ask_for_nothing(raw: bytes) -> None:
+    refuse_unserved(decode_json(SKIPPING, raw), {"tools": ([],)})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"tools": {}}',
+        b'{"tools": [1]}',
+        b'{"tools": "\xff"}',
+        b'{"tools": [%b1]}' % (b"[]," * 99),
+    ],
+)
+def test_a_field_that_is_not_served_is_refused_unread(raw: bytes) -> None:
+    with pytest.raises(MeshError) as caught:
+        refuse_unserved(decode_json(SKIPPING, raw), {"tools": ([],)})
+    assert (caught.value.info.param, caught.value.info.reason) in {
+        ("tools", "unsupported_parameter"),
+        ("", "invalid_json"),
+    }
 
 
 def test_base64_is_read_strictly() -> None:

@@ -1,0 +1,18 @@
+"""A small chat model on CTranslate2."""
+
+from functools import partial
+
+from services.stage_worker.engines.base import EngineConfig, TextInput
+from stagemesh.media import Modality
+from tests.contract.engines.case import EngineCase
+from tests.helpers.engines import MODEL_MARKS, chat, lacks
+
+CASE = EngineCase(
+    config=EngineConfig(pool="pool", replica_id="replica-0", model="smollm2-135m-instruct"),
+    wanted=frozenset({Modality.TEXT}),
+    usual=chat("What is the capital of France?"),
+    lasting=chat("Tell me a very long story."),
+    refused=TextInput(text="word " * 5000),
+    marks=MODEL_MARKS,
+    missing=partial(lacks, "smollm2-135m-instruct", "ct2-int8", "ctranslate2"),
+)

@@ -1,0 +1,63 @@
+"""What bridges are given, for tests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from services.stage_worker.bridges.base import Context, Fed, SourceSpec
+from stagemesh.media import (
+    AUDIO_PCM,
+    Body,
+    MediaPart,
+    Message,
+    Modality,
+    Params,
+    Request,
+    TextPart,
+    lane_of,
+)
+
+__all__ = ["context", "said", "source", "spoken", "user"]
+
+
+def source(
+    stage: int = 0, *, companion: str = "", role: int = 0, modality: Modality = Modality.TEXT
+) -> SourceSpec:
+    """Make a source lane."""
+    lane = lane_of(stage, role, modality)
+    return SourceSpec(lane=lane, stage=f"stage{stage}", companion=companion)
+
+
+def user(*parts: str | MediaPart) -> Message:
+    """Make a message of the user."""
+    made = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
+    return Message(role="user", parts=made)
+
+
+def spoken(param: str = "messages[0].content[0]", data: bytes = b"pcm") -> MediaPart:
+    """Make a piece of audio."""
+    body = Body(inline=data, media_type=AUDIO_PCM, sample_rate_hz=16_000, channels=2)
+    return MediaPart(modality=Modality.AUDIO, body=body, param=param)
+
+
+def context(
+    *messages: Message,
+    sources: Sequence[SourceSpec] = (),
+    companion: str = "",
+    params: Params | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Context:
+    """Make the context of a bridge."""
+    return Context(
+        request=Request(model="m", messages=messages),
+        params=params or Params(),
+        stage="stage",
+        companion=companion,
+        choice=0,
+        sources=tuple(sources),
+        options=options or {},
+    )
+
+
+def said(given: SourceSpec, text: str = "", *, units: int = 1, last: bool = False) -> Fed:
+    """Make a piece of upstream text."""
+    return Fed(source=given, units=units, text=text, last=last)

@@ -1,0 +1,45 @@
+"""Meshes that are small enough to be broken by one test alone."""
+
+from pathlib import Path
+from typing import Final
+
+__all__ = ["ECHO", "ECHO_AND_TALK", "one_mesh"]
+
+ECHO: Final = """\
+pools:
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+pipelines:
+  echo:
+    deadline_s: 60
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+"""
+"""One stage."""
+
+ECHO_AND_TALK: Final = """\
+pools:
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+pipelines:
+  echo:
+    deadline_s: 60
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+  talk:
+    deadline_s: 60
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      thinker: {{pool: thinker, bridge: script, choices: true}}
+      talker: {{pool: talker, inputs: [input, {{from: thinker, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: talker}}
+"""
+"""Two stages on a `stream` edge, and the first of them alone."""
+
+
+def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:
+    """Write a mesh file with so many replicas in each pool."""
+    file = folder / "mesh.yaml"
+    file.write_text(text.format(replicas=replicas))
+    return file

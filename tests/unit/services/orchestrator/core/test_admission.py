@@ -1,0 +1,93 @@
+"""Admission."""
+
+import pytest
+
+from services.orchestrator.core.admission import Admission
+from services.orchestrator.core.plan import compile_plan
+from services.orchestrator.core.request import Client, OpenRequest
+from stagemesh.errors import MeshError
+from stagemesh.media import Modality
+from stagemesh.outcome import ErrorCode
+from tests.helpers.core_mesh import core_mesh
+
+ECHO = core_mesh().pipelines["echo"]  # Two may run, one may wait, with 1,000 bytes in all.
+
+
+def admission(orchestrators: int = 1) -> Admission:
+    return Admission(ECHO, orchestrators=orchestrators, retry_after_s=1.5)
+
+
+def request(number: int, input_bytes: int = 0) -> OpenRequest:
+    plan = compile_plan(ECHO, modalities=frozenset(), choices=1, inputs=frozenset({Modality.TEXT}))
+    return OpenRequest(
+        number=number,
+        request_id=f"r{number}",
+        epoch=1,
+        client=Client(1, 64, 1024),
+        slot=number,
+        plan=plan,
+        body=None,
+        input_bytes=input_bytes,
+        opened_s=0.0,
+        deadline_s=9.0,
+    )
+
+
+def test_as_many_run_as_may_and_the_oldest_that_waits_is_next() -> None:
+    door = admission()
+    requests = [request(number) for number in range(3)]
+    for each in requests:
+        door.check(0)
+        door.enter(each)
+    assert [door.next_admitted() for _ in range(3)] == [requests[0], requests[1], None]
+    assert (door.running, door.waiting) == (2, 1)
+    door.leave(requests[1])
+    assert door.next_admitted() is requests[2]
+
+
+def test_full_means_refused_at_once_with_a_time_to_come_back() -> None:
+    door = admission()
+    for number in range(3):
+        door.enter(request(number))
+        door.next_admitted()
+    with pytest.raises(MeshError) as caught:
+        door.check(0)
+    info = caught.value.info
+    assert (info.code, info.reason) == (ErrorCode.OVERLOADED, "queue_full")
+    assert info.retry_after_s == 1.5
+    assert info.retryable
+
+
+def test_a_place_in_the_queue_is_given_up_too() -> None:
+    door = admission()
+    requests = [request(number) for number in range(3)]
+    for each in requests:
+        door.enter(each)
+    assert door.all_waiting() == requests
+    door.leave(requests[1])
+    assert door.all_waiting() == [requests[0], requests[2]]
+    assert door.running == 0
+
+
+def test_bytes_are_bounded_in_all_and_one_by_one() -> None:
+    door = admission()
+    with pytest.raises(MeshError) as caught:
+        door.check(1001)
+    assert caught.value.info.code is ErrorCode.PAYLOAD_TOO_LARGE
+    large = request(1, 900)
+    door.enter(large)
+    with pytest.raises(MeshError) as caught:
+        door.check(101)
+    assert caught.value.info.code is ErrorCode.OVERLOADED
+    door.check(100)
+    door.leave(large)
+    assert door.input_bytes == 0
+
+
+def test_the_limits_are_shared_by_the_orchestrators() -> None:
+    door = admission(orchestrators=2)
+    requests = [request(number) for number in range(2)]
+    for each in requests:
+        door.enter(each)
+    assert door.next_admitted() is requests[0]
+    assert door.next_admitted() is None

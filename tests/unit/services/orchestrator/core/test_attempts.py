@@ -1,0 +1,127 @@
+"""What workers say of attempts."""
+
+import pytest
+
+from services.orchestrator.core import effects as fx
+from services.orchestrator.core import events as ev
+from services.orchestrator.core.attempts import REFUSALS
+from stagemesh.link.core import Grant
+from stagemesh.media import Modality, lane_of
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+from tests.helpers.core_stage import CoreStage, make_request, of_kind
+
+
+def said(outcome: Outcome, code: ErrorCode) -> Terminal:
+    return Terminal(outcome=outcome, error=ErrorInfo(code=code, reason="why", message="said"))
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_only_want_of_room_or_of_will_is_tried_elsewhere(code: ErrorCode) -> None:
+    stage = CoreStage()
+    first, _ = stage.replica("thinker")
+    second, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    effects = stage.do(ev.AttemptEnded(link=first, slot=1, terminal=said(Outcome.REJECTED, code)))
+    if code in REFUSALS:
+        (submit,) = of_kind(effects, fx.SubmitAttempts)
+        assert (submit.link, submit.attempt) == (second, 2)
+        assert stage.core.counts.refusals == 1
+    else:
+        (end,) = of_kind(effects, fx.EndRequest)
+        assert end.terminal.outcome is Outcome.REJECTED
+        assert end.terminal.error is not None
+        assert (end.terminal.error.code, end.terminal.error.reason) == (code, "why")
+
+
+def test_a_refusal_after_the_first_output_is_a_failure() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.rows(thinker, CoreStage.text(1, 0, "a"))
+    late = Terminal(outcome=Outcome.REJECTED, error=error_for("no_slot"))
+    (end,) = of_kind(stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=late)), fx.EndRequest)
+    assert end.terminal.outcome is Outcome.FAILED
+
+
+def test_a_cause_is_told_with_the_place_where_it_happened() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    broken = said(Outcome.FAILED, ErrorCode.ENGINE_ERROR)
+    (end,) = of_kind(
+        stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=broken)), fx.EndRequest
+    )
+    error = end.terminal.error
+    assert error is not None
+    assert (error.stage, error.pool, error.replica_id, error.attempt) == (
+        "thinker", "thinker", f"thinker-{thinker}", 1,
+    )  # fmt: skip
+    assert error.message == "said"
+
+
+@pytest.mark.parametrize(
+    "outcome, code",
+    [
+        (Outcome.FAILED, ErrorCode.ENGINE_ERROR),
+        (Outcome.DEADLINE_EXCEEDED, ErrorCode.DEADLINE),
+        (Outcome.CANCELLED, ErrorCode.REPLICA_LOST),
+        (Outcome.COMPLETED, ErrorCode.PROTOCOL),
+    ],
+)
+def test_an_end_without_a_cause_gets_one(outcome: Outcome, code: ErrorCode) -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    (end,) = of_kind(
+        stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=Terminal(outcome=outcome))),
+        fx.EndRequest,
+    )
+    assert end.terminal.error is not None
+    assert end.terminal.error.code is code
+
+
+def test_late_rows_free_the_slot_of_a_request_that_is_over() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker", slots=2)
+    stage.open(make_request("echo", choices=2))
+    stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))
+    assert len(of_kind(stage.wait(1.0), fx.EndRequest)) == 1
+    assert stage.core.replica_views()[0].in_flight == 2
+    stage.rows(thinker, CoreStage.text(1, 0, "a"))
+    assert stage.core.replica_views()[0].in_flight == 2
+    stage.rows(thinker, CoreStage.text(1, 1, "a", end=True))
+    assert stage.core.replica_views()[0].in_flight == 1
+    stage.do(ev.AttemptUnknown(link=thinker, slot=2))
+    assert stage.core.replica_views()[0].in_flight == 0
+
+
+def test_one_engines_failure_ends_its_request_and_no_other() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.open(make_request("echo"))
+    broken = said(Outcome.FAILED, ErrorCode.ENGINE_ERROR)
+    effects = stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=broken))
+    assert [end.slot for end in of_kind(effects, fx.EndRequest)] == [1]
+    (end,) = of_kind(stage.rows(thinker, CoreStage.text(2, 0, "a", end=True)), fx.EndRequest)
+    assert end.terminal.outcome is Outcome.COMPLETED
+
+
+def test_one_choice_failing_fails_the_request_once() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo", choices=2))
+    broken = said(Outcome.FAILED, ErrorCode.ENGINE_ERROR)
+    effects = stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=broken))
+    assert [abort.slot for abort in of_kind(effects, fx.AbortAttempt)] == [2]
+    effects = stage.do(ev.AttemptEnded(link=thinker, slot=2, terminal=broken))
+    assert len(of_kind(effects, fx.EndRequest)) == 1
+
+
+def test_credit_for_an_input_that_is_none_is_ignored() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    grants = [Grant(1, lane_of(3, 0, Modality.TEXT), 9, 9), Grant(8, 0, 9, 9)]
+    assert stage.do(ev.InputCreditGranted(link=thinker, grants=grants)) == []

@@ -1,0 +1,87 @@
+"""Replicas come and go."""
+
+from services.orchestrator.core import effects as fx
+from services.orchestrator.core import events as ev
+from services.orchestrator.core.membership import UNLISTED_MAX
+from services.orchestrator.core.replicas import LoadReport, WorkerState
+from services.orchestrator.core.settings import CoreSettings
+from tests.helpers.core_stage import CoreStage, make_request, of_kind
+
+
+def ready(effects: list[fx.Effect]) -> set[str] | None:
+    """Give the models that were said to be ready, if anything was said."""
+    news = of_kind(effects, fx.PublishModels)
+    return {model.model for model in news[0].models if model.ready} if news else None
+
+
+def report(link: int, state: WorkerState, steps: int = 0) -> ev.ReplicaReported:
+    return ev.ReplicaReported(link=link, state=state, load=LoadReport(steps=steps))
+
+
+def test_models_are_published_when_their_readiness_changes_and_only_then() -> None:
+    stage = CoreStage()
+    _, effects = stage.replica("thinker")
+    assert ready(effects) == {"echo", "parrot", "hear", "twice"}
+    second, effects = stage.replica("thinker")
+    assert ready(effects) is None
+    _, effects = stage.replica("listener")
+    assert ready(effects) is None, "a stage with `when` is not needed for readiness"
+    talker, effects = stage.replica("talker")
+    assert ready(effects) == {"echo", "parrot", "hear", "twice", "talk"}
+    assert ready(stage.do(report(talker, WorkerState.DRAINING))) == {
+        "echo", "parrot", "hear", "twice",
+    }  # fmt: skip
+    assert ready(stage.do(report(second, WorkerState.STALLED))) is None
+    assert stage.core.models[0].ready
+
+
+def test_discovery_may_speak_before_the_link_does_and_its_memory_is_bounded() -> None:
+    stage = CoreStage()
+    for number in range(UNLISTED_MAX + 10):
+        stage.do(ev.ReplicaListed(replica_id=f"thinker-{number}", listed=False))
+    link, effects = stage.replica("thinker")
+    assert ready(effects) is not None, "the oldest were forgotten"
+    stage.do(ev.ReplicaListed(replica_id=f"thinker-{link + 1}", listed=False))
+    stage.replica("thinker")
+    assert [view.listed for view in stage.core.replica_views()] == [True, False]
+
+
+def test_a_worker_that_moves_is_not_stalled_however_long_it_takes() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    for steps in range(1, 8):
+        stage.wait(20.0)
+        assert stage.core.replica_views()[0].usable
+        stage.do(report(thinker, WorkerState.READY, steps))
+    stage.wait(30.0)
+    assert stage.core.replica_views()[0].state is WorkerState.STALLED
+    stage.rows(thinker, CoreStage.text(1, 0, "a"))
+    assert stage.core.replica_views()[0].usable
+
+
+def test_an_idle_worker_never_stalls() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.rows(thinker, CoreStage.text(1, 0, "a", end=True))
+    stage.wait(100.0)
+    assert stage.core.replica_views()[0].usable
+
+
+def test_a_report_that_repeats_a_step_is_no_progress() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    thinker, _ = stage.replica("thinker")
+    stage.do(report(thinker, WorkerState.READY, 5))
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    stage.wait(29.0)
+    stage.do(report(thinker, WorkerState.READY, 5))
+    stage.wait(1.0)
+    assert not stage.core.replica_views()[0].usable
+
+
+def test_a_lost_replica_is_gone_from_every_view() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    assert ready(stage.do(ev.ReplicaLost(link=thinker))) == set()
+    assert stage.core.replica_views() == ()

@@ -1,0 +1,104 @@
+"""Placing."""
+
+from services.orchestrator.core import effects as fx
+from services.orchestrator.core import events as ev
+from services.orchestrator.core.settings import CoreSettings
+from stagemesh.outcome import Outcome, Terminal, error_for
+from tests.helpers.core_stage import CoreStage, make_request, of_kind
+
+FULL = Terminal(outcome=Outcome.REJECTED, error=error_for("no_slot"))
+
+
+def test_load_is_relative_to_size() -> None:
+    stage = CoreStage()
+    small, _ = stage.replica("thinker", slots=1)
+    large, _ = stage.replica("thinker", slots=8)
+    links = []
+    for model in ("echo", "echo", "twice", "twice", "talk"):
+        (submit,) = of_kind(stage.open(make_request(model))[1], fx.SubmitAttempts)
+        links.append(submit.link)
+    assert links == [small, large, large, large, large]
+
+
+def test_a_submission_names_everything_that_a_worker_needs() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    slot, effects = stage.open(make_request("parrot"), deadline_s=7.0)
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert (submit.link, submit.request_id, submit.epoch) == (thinker, f"r{slot}", 1)
+    assert (submit.model, submit.stage, submit.attempt) == ("echo", 0, 1)
+    assert submit.body == "as it came"
+    assert submit.deadline_left_s == 7.0
+
+
+def back_off_s(number: int) -> float:
+    """Let the request of that number be refused; tell how long it waits before it tries again."""
+    stage = CoreStage(CoreSettings(back_off_s=0.1))
+    for slot in range(1, number + 1):
+        stage.open(make_request("echo"))
+        stage.do(ev.AbortAsked(link=1, slot=slot, cause="asked"))
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.do(ev.AttemptEnded(link=thinker, slot=1, terminal=FULL))
+    wakeup_s = stage.core.next_wakeup_s
+    assert wakeup_s is not None
+    return wakeup_s
+
+
+def test_refused_requests_come_back_at_different_times() -> None:
+    waits = [back_off_s(number) for number in range(5)]
+    assert all(0.05 <= wait_s <= 0.1 for wait_s in waits)
+    assert len(set(waits)) == 5
+
+
+def test_the_back_off_grows_up_to_its_bound() -> None:
+    stage = CoreStage(CoreSettings(redrive_s=100.0, back_off_s_max=0.4))
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    waits = []
+    for slot in range(1, 9):
+        stage.do(ev.AttemptEnded(link=thinker, slot=slot, terminal=FULL))
+        wakeup = stage.core.next_wakeup_s
+        assert wakeup is not None
+        waits.append(wakeup - stage.now_s)
+        stage.wait(wakeup - stage.now_s)
+    assert waits == sorted(waits)
+    assert waits[0] < 0.06
+    assert 0.2 <= waits[-1] <= 0.4
+
+
+def test_a_group_is_placed_as_soon_as_there_is_room_for_all_of_it() -> None:
+    stage = CoreStage()
+    encoder, _ = stage.replica("encoder", slots=3)
+    stage.replica("painter")
+    stage.open(make_request("paint"))
+    assert not of_kind(stage.open(make_request("paint"))[1], fx.SubmitAttempts)
+    effects = stage.do(ev.AttemptUnknown(link=encoder, slot=1))
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert (submit.request_id, len(submit.roles)) == ("r2", 2)
+
+
+def test_a_request_waits_for_its_home_while_others_pass() -> None:
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", slots=1)
+    stage.open(make_request("twice"))
+    second, _ = stage.replica("thinker", slots=1)
+    stage.open(make_request("twice"))
+    effects = stage.rows(first, CoreStage.text(1, 0, "a", end=True))
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert (submit.link, submit.request_id, submit.stage) == (first, "r1", 1)
+    assert {view.link: view.in_flight for view in stage.core.replica_views()} == {
+        first: 1,
+        second: 1,
+    }
+
+
+def test_a_request_leaves_a_home_that_cannot_be_used_any_more() -> None:
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", slots=1)
+    stage.open(make_request("twice"))
+    second, _ = stage.replica("thinker", slots=1)
+    stage.do(ev.ReplicaListed(replica_id=f"thinker-{first}", listed=False))
+    effects = stage.rows(first, CoreStage.text(1, 0, "a", end=True))
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert submit.link == second

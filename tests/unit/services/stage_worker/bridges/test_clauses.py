@@ -1,0 +1,72 @@
+import pytest
+
+from services.stage_worker.bridges.base import Fed
+from services.stage_worker.bridges.clauses import create
+from services.stage_worker.engines.base import EngineInput, TextInput
+from stagemesh.errors import MeshError
+from stagemesh.media import OutputKind
+from stagemesh.outcome import ErrorCode
+from tests.helpers.bridge_contexts import context, said, source, user
+
+THINKER = source()
+
+
+def fed_all(*pieces: str) -> list[EngineInput]:
+    bridge = create(context(sources=[THINKER], options={"chars_min": 4}))
+    assert bridge.start() == []
+    inputs: list[EngineInput] = []
+    for at, piece in enumerate(pieces):
+        inputs += bridge.feed(said(THINKER, piece, last=at == len(pieces) - 1))
+    assert bridge.complete
+    return inputs
+
+
+def test_streamed_text_is_given_clause_by_clause_with_its_units() -> None:
+    assert fed_all(" Hello", " world", ".", " How", " are", " you", "?") == [
+        TextInput(text=" Hello world.", units=3),
+        TextInput(text=" How are you?", units=4),
+    ]
+
+
+def test_a_piece_that_spans_two_clauses_counts_where_it_ends() -> None:
+    assert fed_all("One thing. Two", " things.") == [
+        TextInput(text="One thing.", units=0),
+        TextInput(text=" Two things.", units=2),
+    ]
+
+
+def test_a_rest_without_a_sound_is_not_spoken() -> None:
+    assert fed_all("Hello world. ", "…") == [TextInput(text="Hello world.", units=0)]
+    assert fed_all(" ") == []
+
+
+def test_reasoning_is_not_for_ears() -> None:
+    bridge = create(context(sources=[THINKER]))
+    thought = Fed(source=THINKER, units=1, text="Let me think, so. ", kind=OutputKind.REASONING)
+    assert bridge.feed(thought) == []
+    assert bridge.feed(said(THINKER, "The answer", last=True)) == [
+        TextInput(text="The answer", units=2)
+    ]
+
+
+def test_the_requests_own_text_is_cut_at_once() -> None:
+    bridge = create(context(user("The first clause, the second clause. And more"), sources=[]))
+    assert bridge.start() == [
+        TextInput(text="The first clause,"),
+        TextInput(text=" the second clause."),
+        TextInput(text=" And more"),
+    ]
+    assert bridge.complete
+
+
+def test_no_text_at_all_is_the_clients_mistake() -> None:
+    with pytest.raises(MeshError) as caught:
+        create(context(user("  "))).start()
+    assert caught.value.info.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("options", [{"chars": 3}, {"chars_min": 9, "chars_max": 9}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(MeshError) as caught:
+        create(context(sources=[THINKER], options=options))
+    assert caught.value.info.code is ErrorCode.UNSUPPORTED

@@ -1,0 +1,36 @@
+from services.stage_worker.bridges.base import Fed
+from services.stage_worker.bridges.script import FRAME_SAMPLES, create
+from services.stage_worker.engines.base import TextInput
+from stagemesh.media import Modality
+from tests.helpers.bridge_contexts import context, said, source, spoken, user
+
+
+def test_the_text_of_the_request_comes_first_and_has_no_units() -> None:
+    thinker = source()
+    bridge = create(context(user("go"), sources=[thinker]))
+    assert bridge.start() == [TextInput(text="go")]
+    assert bridge.feed(said(thinker, " w0 w1", units=2)) == [TextInput(text=" w0 w1", units=2)]
+    assert not bridge.complete
+    assert bridge.feed(said(thinker, "", units=0, last=True)) == []
+    assert bridge.complete
+
+
+def test_without_sources_the_request_is_all() -> None:
+    bridge = create(context(user(spoken())))
+    assert bridge.start() == [TextInput(text="")]
+    assert bridge.complete
+
+
+def test_a_stage_that_does_not_read_the_request_begins_with_its_source() -> None:
+    thinker = source()
+    bridge = create(context(sources=[thinker]))
+    assert bridge.start() == []
+    assert bridge.feed(said(thinker, " w0", last=True)) == [TextInput(text=" w0", units=1)]
+    assert bridge.complete
+
+
+def test_audio_counts_one_unit_for_each_frame() -> None:
+    talker = source(modality=Modality.AUDIO)
+    bridge = create(context(sources=[talker]))
+    fed = Fed(source=talker, units=FRAME_SAMPLES * 2 + 1)
+    assert bridge.feed(fed) == [TextInput(text="", units=3)]

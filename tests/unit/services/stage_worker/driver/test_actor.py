@@ -1,0 +1,200 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from services.stage_worker.bridges import find_bridge
+from services.stage_worker.core import Identity, ProcessState, StageWorker
+from services.stage_worker.core import effects as do
+from services.stage_worker.core import events as seen
+from services.stage_worker.driver import Driver, Ledger
+from services.stage_worker.engines.base import Piece
+from stagemesh.errors import MeshError
+from stagemesh.media import Body, Handle, Modality
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for
+from stagemesh.payload import PayloadStore
+from stagemesh.telemetry import Metrics
+from tests.helpers.hand_engine import HandEngine, KeptOutlet
+from tests.helpers.worker_core import END, LINK, submission, text_piece
+
+LEASE_S = 60.0
+
+
+class NoPayloads:
+    """A world without payloads of others."""
+
+    async def get(self, handle: Handle) -> bytes:
+        """Nothing is there."""
+        raise MeshError(error_for("handle_lost"))
+
+
+class Setting:
+    """A driver with everything around it, running."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engine, self.outlet = HandEngine(), KeptOutlet()
+        self.core = StageWorker(Identity(pool="pool", replica_id="replica-0"))
+        self.metrics = Metrics(process=False)
+        self.store = PayloadStore(
+            holder_id="replica-0",
+            incarnation=1,
+            address="127.0.0.1:1",
+            directory=folder,
+            bytes_max=1 << 24,
+            lease_s=LEASE_S,
+        )
+        self.driver = Driver(
+            self.core,
+            self.engine,
+            store=self.store,
+            payloads=NoPayloads(),
+            find_bridge=find_bridge,
+            lease_s=LEASE_S,
+            ledger=Ledger(self.metrics),
+        )
+        self.driver.connect(self.outlet)
+
+    def attach(self) -> None:
+        """Open a link."""
+        attached = seen.LinkAttached(link=LINK, window_units=64, window_bytes=1 << 20)
+        self.driver.post(attached)
+
+    def submit(self, **given: object) -> None:
+        """Submit an attempt."""
+        made = submission(**given)  # type: ignore[arg-type]
+        self.driver.post(seen.Submitted(link=LINK, submission=made))
+
+    def counted(self, line: str) -> bool:
+        """Whether the metrics have a line."""
+        return line in self.metrics.render()[0].decode()
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[Setting, "asyncio.Task[ErrorInfo | None]"]]:
+    """Run a driver; it is told to stop at the end, if it has not."""
+    it = Setting(folder)
+    task = asyncio.create_task(it.driver.run())
+    await it.outlet.until(lambda: it.outlet.reports)
+    it.attach()
+    try:
+        yield it, task
+    finally:
+        it.driver.drain(0.0)
+        async with asyncio.timeout(5):
+            await asyncio.wait({task})
+        it.store.close()
+
+
+async def test_it_is_ready_when_it_runs(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        assert it.core.state is ProcessState.READY
+
+
+async def test_a_submission_reaches_the_engine_and_its_outputs_the_link(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        it.submit()
+        (work,) = it.engine.works
+        assert (work.request_id, work.stage, work.streamed) == ("req_a", "thinker", False)
+        it.engine.steps.put_nowait([text_piece(work.attempt, end=END)])
+        await it.outlet.until(lambda: it.outlet.of(do.SendRows))
+        assert it.counted('stagemesh_worker_attempts_total{end="finished"} 1.0')
+        assert it.counted("stagemesh_worker_outputs_total 1.0")
+
+
+async def test_an_abort_after_a_submit_in_one_message_reaches_the_engine(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        it.submit()
+        it.driver.post(seen.AbortAsked(link=LINK, slot=1, cause="client"))
+        assert it.engine.aborted == [it.engine.works[0].attempt]
+
+
+async def test_a_tensor_goes_to_the_store_and_a_release_drops_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        it.submit(modalities=(Modality.TENSOR,))
+        attempt = it.engine.works[0].attempt
+        body = Body(inline=b"tensor")
+        it.engine.steps.put_nowait(
+            [Piece(attempt=attempt, modality=Modality.TENSOR, units=1, body=body, end=END)]
+        )
+        await it.outlet.until(lambda: it.outlet.of(do.SendRows))
+        (row,) = it.outlet.of(do.SendRows)[0].rows
+        assert row.body is not None
+        assert row.body.handle is not None
+        assert bytes(it.store.read(row.body.handle.handle_id, "req_a")) == b"tensor"
+        it.driver.post(seen.ReleaseAsked(link=LINK, request_id="req_a", epoch=1))
+        assert it.store.bytes_used == 0
+        assert it.counted("stagemesh_worker_payload_bytes_total 6.0")
+
+
+async def test_a_drain_waits_until_nobody_needs_the_payloads(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, task):
+        it.store.put(b"result", "req_a")
+        it.driver.drain(3600.0)
+        assert not task.done()
+        it.driver.post(seen.ReleaseAsked(link=LINK, request_id="req_a", epoch=1))
+        async with asyncio.timeout(5):
+            assert await task is None
+
+
+async def test_a_drain_does_not_wait_longer_than_it_may(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, task):
+        it.store.put(b"result", "req_a")
+        it.driver.drain(0.01)
+        async with asyncio.timeout(5):
+            assert await task is None
+
+
+async def test_an_engine_that_raises_fails_every_attempt_and_ends_the_run(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (it, task):
+        it.submit()
+        it.engine.steps.put_nowait(RuntimeError("secret"))
+        async with asyncio.timeout(5):
+            error = await task
+        assert error is not None
+        assert error.code is ErrorCode.ENGINE_ERROR
+        (told,) = it.outlet.of(do.SendTerminal)
+        assert told.terminal.error is not None
+        assert "secret" not in told.terminal.error.message
+
+
+async def test_an_engine_that_stops_by_itself_is_broken_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, task):
+        it.engine.steps.put_nowait(None)
+        async with asyncio.timeout(5):
+            error = await task
+        assert error is not None
+
+
+async def test_refusals_are_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        it.submit(slots=(1, 2, 3, 4, 5))
+        told = [order.terminal.outcome for order in it.outlet.of(do.SendTerminal)]
+        assert told == [Outcome.REJECTED]
+        assert it.counted('stagemesh_worker_attempts_total{end="rejected"} 1.0')
+
+
+async def test_a_deadline_wakes_the_core(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        it.submit(deadline_left_s=0.01)
+        await it.outlet.until(lambda: it.outlet.of(do.SendTerminal))
+        (told,) = it.outlet.of(do.SendTerminal)
+        assert told.terminal.outcome is Outcome.DEADLINE_EXCEEDED
+
+
+async def test_a_core_that_raises_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (it, task):
+
+        def bug(event: seen.Event, now_s: float) -> list[do.Effect]:
+            raise AssertionError("a bug")
+
+        monkeypatch.setattr(it.core, "step", bug)
+        it.driver.post(seen.Tick(steps=0))
+        async with asyncio.timeout(5):
+            await asyncio.wait({task})
+        assert isinstance(task.exception(), BaseExceptionGroup)

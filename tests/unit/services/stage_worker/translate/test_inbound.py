@@ -1,0 +1,119 @@
+import pytest
+
+from services.stage_worker.core import RoleSpec, Source
+from services.stage_worker.core.events import (
+    AbortAsked,
+    FenceRaised,
+    LinkAttached,
+    ReleaseAsked,
+    RenewAsked,
+    SubmissionRefused,
+    Submitted,
+)
+from services.stage_worker.translate import event_of, link_attached
+from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.errors import MeshError
+from stagemesh.media import Modality, lane_of
+from stagemesh.outcome import ErrorCode
+from stagemesh.wire import options_to_proto
+
+TEXT = lane_of(1, 0, Modality.TEXT)
+
+
+def submit(*lanes: int) -> link_pb2.Submit:
+    message = link_pb2.Submit(
+        request_id="req_a",
+        epoch=2,
+        attempt=3,
+        stage=1,
+        stage_name="thinker",
+        deadline_left_s=4.5,
+        request=request_pb2.Request(model="m", choices=2, seed=9),
+        params=request_pb2.Params(sampling=request_pb2.Sampling(tokens_max=7)),
+        bridge="clauses",
+        bridge_options=options_to_proto({"chars_min": 5}),
+    )
+    message.roles.add(slot=11, role=3, companion="negative", lanes=lanes)
+    message.sources.add(
+        lane=16, stage="listener", companion="c", mode=link_pb2.EDGE_MODE_STREAM, choice=1
+    )
+    return message
+
+
+def test_a_submission_is_read_whole() -> None:
+    event = event_of(5, link_pb2.Frame(submit=submit(TEXT)))
+    assert isinstance(event, Submitted)
+    read = event.submission
+    assert event.link == 5
+    assert (read.request_id, read.epoch, read.attempt) == ("req_a", 2, 3)
+    assert (read.stage, read.stage_name, read.deadline_left_s) == (1, "thinker", 4.5)
+    assert read.roles == (RoleSpec(slot=11, role=3, companion="negative", lanes=(TEXT,)),)
+    assert read.sources == (Source(lane=16, stage="listener", companion="c", choice=1),)
+    assert (read.request.choices, read.request.seed) == (2, 9)
+    assert read.params.sampling.tokens_max == 7
+    assert (read.bridge, read.bridge_options) == ("clauses", {"chars_min": 5})
+
+
+@pytest.mark.parametrize("lanes", [(), (TEXT, TEXT), (lane_of(1, 0, Modality.TEXT) | 0xF,)])
+def test_lanes_that_make_no_sense_refuse_the_submission(lanes: tuple[int, ...]) -> None:
+    event = event_of(5, link_pb2.Frame(submit=submit(*lanes)))
+    assert isinstance(event, SubmissionRefused)
+    assert event.error.code is ErrorCode.PROTOCOL
+    assert event.submission.roles[0].slot == 11
+
+
+def test_a_request_that_cannot_be_read_refuses_the_submission() -> None:
+    message = submit(TEXT)
+    message.request.messages.add(role="user").parts.add()
+    event = event_of(5, link_pb2.Frame(submit=message))
+    assert isinstance(event, SubmissionRefused)
+    assert event.error.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_the_other_frames_are_read_field_by_field() -> None:
+    frames = {
+        link_pb2.Frame(abort=link_pb2.Abort(slot=3, cause="client")).SerializeToString(): (
+            AbortAsked(link=5, slot=3, cause="client")
+        ),
+        link_pb2.Frame(fence=link_pb2.Fence(request_id="a", epoch=2)).SerializeToString(): (
+            FenceRaised(link=5, request_id="a", epoch=2)
+        ),
+        link_pb2.Frame(renew=link_pb2.Renew(request_id="a", epoch=2)).SerializeToString(): (
+            RenewAsked(link=5, request_id="a", epoch=2)
+        ),
+        link_pb2.Frame(
+            release=link_pb2.Release(request_id="a", epoch=2, handle_ids=["h"])
+        ).SerializeToString(): (ReleaseAsked(link=5, request_id="a", epoch=2, handle_ids=("h",))),
+    }
+    for data, event in frames.items():
+        assert event_of(5, link_pb2.Frame.FromString(data)) == event
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        link_pb2.Frame(),
+        link_pb2.Frame(ping=link_pb2.Ping()),
+        link_pb2.Frame(go_away=link_pb2.GoAway()),
+    ],
+)
+def test_some_frames_say_nothing_to_the_core(frame: link_pb2.Frame) -> None:
+    assert event_of(5, frame) is None
+
+
+def test_a_frame_that_only_workers_send_breaks_the_protocol() -> None:
+    with pytest.raises(MeshError):
+        event_of(5, link_pb2.Frame(terminal=link_pb2.Terminal()))
+
+
+def test_an_orchestrator_says_its_first_window() -> None:
+    hello = link_pb2.Hello(
+        service=link_pb2.SERVICE_KIND_ORCHESTRATOR,
+        limits=link_pb2.LinkLimits(window_units=8, window_bytes=99),
+    )
+    assert link_attached(5, hello) == LinkAttached(link=5, window_units=8, window_bytes=99)
+
+
+def test_anybody_else_is_turned_away() -> None:
+    with pytest.raises(MeshError):
+        link_attached(5, link_pb2.Hello(service=link_pb2.SERVICE_KIND_GATEWAY))
