@@ -3,13 +3,20 @@
 from stagemesh.link.core.credit import Meter, Sender, Window
 from stagemesh.link.core.cursor import Cursor, Step
 from stagemesh.link.core.liveness import Liveness
-from stagemesh.link.core.outbox import MESSAGE_BYTES_MAX, MESSAGE_ROWS_MAX, Batch, Outbox
+from stagemesh.link.core.outbox import (
+    MESSAGE_BYTES_MAX,
+    MESSAGE_ROWS_MAX,
+    NO_ORIGIN,
+    Batch,
+    Outbox,
+)
 from stagemesh.link.core.rows import NO_SOURCE, REQUEST_SOURCE, Grant, Row, row_cost
 from stagemesh.link.core.slots import SlotMint
 
 __all__ = [
     "MESSAGE_BYTES_MAX",
     "MESSAGE_ROWS_MAX",
+    "NO_ORIGIN",
     "NO_SOURCE",
     "REQUEST_SOURCE",
     "Batch",

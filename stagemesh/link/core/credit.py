@@ -107,6 +107,7 @@ class Sender:
             or tail.kind != row.kind
             or tail.visible != row.visible
             or tail.end is not None
+            or tail.origin != row.origin
             or tail.body is not None
             or row.body is not None
             or (tail.ids is None) != (row.ids is None)

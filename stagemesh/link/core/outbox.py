@@ -12,10 +12,12 @@ from typing import Any, Final
 from stagemesh.link.core.rows import Grant, Row
 from stagemesh.outcome import End
 
-__all__ = ["MESSAGE_BYTES_MAX", "MESSAGE_ROWS_MAX", "Batch", "Outbox"]
+__all__ = ["MESSAGE_BYTES_MAX", "MESSAGE_ROWS_MAX", "NO_ORIGIN", "Batch", "Outbox"]
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 MESSAGE_ROWS_MAX: Final = 4096
+NO_ORIGIN: Final = (0, 0)
+"""The origin of a row that tells none, in a message where others do."""
 
 # Estimates of what a thing takes on the wire besides its text and bytes: bounds need no exactness.
 _ROW_BYTES: Final = 12
@@ -28,13 +30,13 @@ _SCAN_ROWS_MAX: Final = 256
 class Batch:
     """One message to be: rows in columns, then frames, then grants.
 
-    A column has one entry a row; `id_counts`, `kinds` and `visible` are empty while every row has
-    their default. `frames` holds what `put_frame` was given, and each `Row` that has a body.
+    A column has one entry a row; `id_counts`, `kinds`, `visible` and `origins` are empty while every
+    row has their default. `frames` holds what `put_frame` was given, and each `Row` that has a body.
     """
 
     __slots__ = (
         "ends", "frames", "grants", "id_counts", "ids", "kinds", "lanes", "positions", "size_bytes",
-        "slots", "texts", "units", "visible",
+        "origins", "slots", "texts", "units", "visible",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class Batch:
         self.id_counts: list[int] = []
         self.kinds: list[int] = []
         self.visible: list[bool] = []
+        self.origins: list[tuple[int, int]] = []
         self.ends: list[tuple[int, End]] = []
         self.frames: list[Any] = []
         self.grants: dict[tuple[int, int], Grant] = {}
@@ -63,6 +66,10 @@ class Batch:
             self.visible = [True] * before
         if self.visible or not row.visible:
             self.visible.append(row.visible)
+        if row.origin is not None and not self.origins:
+            self.origins = [NO_ORIGIN] * before
+        if self.origins or row.origin is not None:
+            self.origins.append(row.origin or NO_ORIGIN)
 
 
 class Outbox:
@@ -116,7 +123,14 @@ class Outbox:
                 batch.id_counts.append(0)
             if row.end is not None:
                 batch.ends.append((len(batch.slots) - 1, row.end))
-            if row.kind or batch.kinds or not row.visible or batch.visible:
+            if (
+                row.kind
+                or not row.visible
+                or row.origin is not None
+                or batch.kinds
+                or batch.visible
+                or batch.origins
+            ):
                 batch.add_rare(row)
 
     def put_frame(self, frame: Any, slots: Collection[int] = (), size_bytes: int = 64) -> None:

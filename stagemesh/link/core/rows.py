@@ -23,7 +23,8 @@ class Row(msgspec.Struct, gc=False):
     """One output: it covers `[pos, pos + units)` of its lane, and may carry the lane's end.
 
     Text travels in `text`, with token ids beside it where the lane was asked for them; everything
-    else in `body`, which whoever routes the row never opens.
+    else in `body`, which whoever routes the row never opens. `origin` is the range of units of the
+    stage's input that the output was made of, where the stage makes each output of one input alone.
     """
 
     slot: int
@@ -36,6 +37,7 @@ class Row(msgspec.Struct, gc=False):
     visible: bool = True
     body: Body | None = None
     end: End | None = None
+    origin: tuple[int, int] | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -11,7 +11,7 @@ import msgspec
 
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Batch, Grant, Row
+from stagemesh.link.core import NO_ORIGIN, Batch, Grant, Row
 from stagemesh.outcome import End
 from stagemesh.wire import body_from_proto, body_to_proto, end_from_proto, end_to_proto
 
@@ -89,6 +89,9 @@ def _encode_rows(batch: Batch, outputs: link_pb2.Outputs) -> None:
         outputs.kind.extend(batch.kinds)
     if batch.visible:
         outputs.visible.extend(batch.visible)
+    if batch.origins:
+        outputs.origin_start.extend([start for start, _ in batch.origins])
+        outputs.origin_end.extend([end for _, end in batch.origins])
     for row, end in batch.ends:
         outputs.ends.add(row=row).end.CopyFrom(end_to_proto(end))
 
@@ -103,6 +106,8 @@ def _encode_output(row: Row, output: link_pb2.Output) -> None:
     output.pos = row.pos
     output.units = row.units
     output.hidden = not row.visible
+    if row.origin is not None:
+        output.origin_start, output.origin_end = row.origin
     if row.body is not None:
         output.body.CopyFrom(body_to_proto(row.body))
     if row.end is not None:
@@ -126,6 +131,11 @@ def _decode_rows(outputs: link_pb2.Outputs) -> list[Row]:
         _check_lengths(count, "row", outputs.visible)
         for row, visible in zip(rows, outputs.visible, strict=True):
             row.visible = visible
+    if outputs.origin_start or outputs.origin_end:
+        _check_lengths(count, "row", outputs.origin_start, outputs.origin_end)
+        origins = zip(outputs.origin_start, outputs.origin_end, strict=True)
+        for row, origin in zip(rows, origins, strict=True):
+            row.origin = None if origin == NO_ORIGIN else origin
     for row_end in outputs.ends:
         if row_end.row >= count:
             raise WireFault(f"an end names row {row_end.row} of {count}")
@@ -160,6 +170,7 @@ def _decode_output(output: link_pb2.Output) -> Row:
         visible=not output.hidden,
         body=body,
         end=_decode_end(output.end) if output.HasField("end") else None,
+        origin=(output.origin_start, output.origin_end) if output.origin_end else None,
     )
 
 

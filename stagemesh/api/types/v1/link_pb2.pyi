@@ -179,6 +179,8 @@ class Outputs(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     VISIBLE_FIELD_NUMBER: _builtins.int
     ENDS_FIELD_NUMBER: _builtins.int
+    ORIGIN_START_FIELD_NUMBER: _builtins.int
+    ORIGIN_END_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def slot(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The number of a request (gateway link) or an attempt (worker link) on this link; never reused."""
@@ -217,6 +219,14 @@ class Outputs(_message.Message):
     def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowEnd]:
         """For last rows only."""
 
+    @_builtins.property
+    def origin_start(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where a stage makes each output of one input alone: the units of the source lane that the row
+        was made of, [origin_start, origin_end). One entry a row, or empty.
+        """
+
+    @_builtins.property
+    def origin_end(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -230,10 +240,12 @@ class Outputs(_message.Message):
         kind: _abc.Iterable[_builtins.int] | None = ...,
         visible: _abc.Iterable[_builtins.bool] | None = ...,
         ends: _abc.Iterable[Global___RowEnd] | None = ...,
+        origin_start: _abc.Iterable[_builtins.int] | None = ...,
+        origin_end: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "kind", b"kind", "lane", b"lane", "pos", b"pos", "slot", b"slot", "text", b"text", "token_ids", b"token_ids", "token_ids_len", b"token_ids_len", "units", b"units", "visible", b"visible"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "kind", b"kind", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "slot", b"slot", "text", b"text", "token_ids", b"token_ids", "token_ids_len", b"token_ids_len", "units", b"units", "visible", b"visible"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -322,6 +334,11 @@ class Frame(_message.Message):
     RENEW_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     HANDLE_LOST_FIELD_NUMBER: _builtins.int
+    JOURNAL_PART_FIELD_NUMBER: _builtins.int
+    GO_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    HAND_BACK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -350,6 +367,16 @@ class Frame(_message.Message):
     def release(self) -> Global___Release: ...
     @_builtins.property
     def handle_lost(self) -> Global___HandleLost: ...
+    @_builtins.property
+    def journal_part(self) -> Global___JournalPart: ...
+    @_builtins.property
+    def go(self) -> Global___Go: ...
+    @_builtins.property
+    def placed(self) -> Global___Placed: ...
+    @_builtins.property
+    def reset(self) -> Global___Reset: ...
+    @_builtins.property
+    def hand_back(self) -> Global___HandBack: ...
     def __init__(
         self,
         *,
@@ -367,12 +394,17 @@ class Frame(_message.Message):
         renew: Global___Renew | None = ...,
         release: Global___Release | None = ...,
         handle_lost: Global___HandleLost | None = ...,
+        journal_part: Global___JournalPart | None = ...,
+        go: Global___Go | None = ...,
+        placed: Global___Placed | None = ...,
+        reset: Global___Reset | None = ...,
+        hand_back: Global___HandBack | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go_away", b"go_away", "handle_lost", b"handle_lost", "hello", b"hello", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "release", b"release", "renew", b"renew", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go_away", b"go_away", "handle_lost", b"handle_lost", "hello", b"hello", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "release", b"release", "renew", b"renew", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -682,11 +714,14 @@ class Open(_message.Message):
     DEADLINE_LEFT_S_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     JOURNAL_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     deadline_left_s: _builtins.float
     """Seconds left, never a clock time; 0 means: the pipeline's default."""
+    more: _builtins.bool
+    """More JournalParts follow, and nothing starts before Go."""
     @_builtins.property
     def request(self) -> _request_pb2.Request: ...
     @_builtins.property
@@ -702,14 +737,145 @@ class Open(_message.Message):
         deadline_left_s: _builtins.float = ...,
         request: _request_pb2.Request | None = ...,
         journal: Global___Journal | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "request", b"request", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Open: _TypeAlias = Open  # noqa: Y015
+
+@_typing.final
+class JournalPart(_message.Message):
+    """More of the journal of a large Open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    JOURNAL_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    @_builtins.property
+    def journal(self) -> Global___Journal: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        journal: Global___Journal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JournalPart: _TypeAlias = JournalPart  # noqa: Y015
+
+@_typing.final
+class Go(_message.Message):
+    """Everything of a large Open was sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Go: _TypeAlias = Go  # noqa: Y015
+
+@_typing.final
+class Placed(_message.Message):
+    """Tells a gateway, before the Submit that it speaks of, where a stage is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    stage: _builtins.int
+    role: _builtins.int
+    attempt: _builtins.int
+    replica_id: _builtins.str
+    incarnation: _builtins.int
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        stage: _builtins.int = ...,
+        role: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        replica_id: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "incarnation", b"incarnation", "replica_id", b"replica_id", "role", b"role", "slot", b"slot", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placed: _TypeAlias = Placed  # noqa: Y015
+
+@_typing.final
+class Reset(_message.Message):
+    """Tells a gateway to drop the lanes of these stages: they start again, since nothing of them was
+    given to the client.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        stages: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot", "stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reset: _TypeAlias = Reset  # noqa: Y015
+
+@_typing.final
+class HandBack(_message.Message):
+    """The sender gives a key up in good order; all that it made of it was sent before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandBack: _TypeAlias = HandBack  # noqa: Y015
 
 @_typing.final
 class Journal(_message.Message):
@@ -718,16 +884,22 @@ class Journal(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LANES_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneJournal]: ...
+    @_builtins.property
+    def placed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placed]:
+        """The last of each stage and role."""
+
     def __init__(
         self,
         *,
         lanes: _abc.Iterable[Global___LaneJournal] | None = ...,
+        placed: _abc.Iterable[Global___Placed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes", "placed", b"placed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -744,15 +916,30 @@ class LaneJournal(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    BODIES_FIELD_NUMBER: _builtins.int
+    VISIBLE_POS_FIELD_NUMBER: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
     """The next position."""
     digest: _builtins.bytes
-    """Of the bodies, where they are not kept."""
+    """Of everything before `pos`, where the rows are not kept: BLAKE2b-128 over the text in UTF-8, or
+    the inline bytes, of the lane in order.
+    """
+    visible_pos: _builtins.int
+    """How many units of the lane the client was given; at most `pos`."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def end(self) -> _outcome_pb2.End: ...
+    @_builtins.property
+    def rows(self) -> Global___Outputs:
+        """What a stage that reads the lane would have to be sent again, from position 0 on; empty where
+        nobody reads the lane or its rows are not kept.
+        """
+
+    @_builtins.property
+    def bodies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]: ...
     def __init__(
         self,
         *,
@@ -761,10 +948,13 @@ class LaneJournal(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         digest: _builtins.bytes = ...,
         end: _outcome_pb2.End | None = ...,
+        rows: Global___Outputs | None = ...,
+        bodies: _abc.Iterable[Global___Output] | None = ...,
+        visible_pos: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "rows", b"rows", "token_ids", b"token_ids", "visible_pos", b"visible_pos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -789,6 +979,7 @@ class Submit(_message.Message):
     BRIDGE_FIELD_NUMBER: _builtins.int
     BRIDGE_OPTIONS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    CONTRACT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     attempt: _builtins.int
@@ -796,6 +987,8 @@ class Submit(_message.Message):
     stage_name: _builtins.str
     deadline_left_s: _builtins.float
     bridge: _builtins.str
+    contract: Global___ResumeContract.ValueType
+    """By which contract; unspecified at a first attempt."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleSpec]: ...
     @_builtins.property
@@ -830,10 +1023,11 @@ class Submit(_message.Message):
         bridge: _builtins.str = ...,
         bridge_options: _struct_pb2.Struct | None = ...,
         resume: _abc.Iterable[Global___LaneJournal] | None = ...,
+        contract: Global___ResumeContract.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bridge_options", b"bridge_options", "params", b"params", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "contract", b"contract", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -849,10 +1043,13 @@ class RoleSpec(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     COMPANION_FIELD_NUMBER: _builtins.int
     LANES_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     role: _builtins.int
     companion: _builtins.str
     """Empty for a choice, else the name of the companion."""
+    token_ids: _builtins.bool
+    """Whether text comes with its token ids."""
     @_builtins.property
     def lanes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The lanes that this role is asked for; it is finished when each has ended."""
@@ -864,10 +1061,11 @@ class RoleSpec(_message.Message):
         role: _builtins.int = ...,
         companion: _builtins.str = ...,
         lanes: _abc.Iterable[_builtins.int] | None = ...,
+        token_ids: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["companion", b"companion", "lanes", b"lanes", "role", b"role", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["companion", b"companion", "lanes", b"lanes", "role", b"role", "slot", b"slot", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -922,11 +1120,16 @@ class Output(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
+    ORIGIN_START_FIELD_NUMBER: _builtins.int
+    ORIGIN_END_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
     units: _builtins.int
     hidden: _builtins.bool
+    origin_start: _builtins.int
+    """As in Outputs; both 0 where the stage does not tell."""
+    origin_end: _builtins.int
     @_builtins.property
     def body(self) -> _media_pb2.Body: ...
     @_builtins.property
@@ -941,10 +1144,12 @@ class Output(_message.Message):
         body: _media_pb2.Body | None = ...,
         end: _outcome_pb2.End | None = ...,
         hidden: _builtins.bool = ...,
+        origin_start: _builtins.int = ...,
+        origin_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "pos", b"pos", "slot", b"slot", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "slot", b"slot", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1042,21 +1247,27 @@ class Fence(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    HANDLE_IDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Either the request, or the slot of a late row."""
     slot: _builtins.int
     epoch: _builtins.int
     """2^32 - 1 where the request is unknown or done."""
+    @_builtins.property
+    def handle_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Handles of the request that the sender wants to keep under its epoch."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         slot: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        handle_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "handle_ids", b"handle_ids", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1070,17 +1281,23 @@ class Fenced(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those of the handles asked for that still exist here."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        held: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "held", b"held", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
