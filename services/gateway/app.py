@@ -87,6 +87,7 @@ class Gateway:
                 tls=settings.channel_tls,
                 insecure=settings.insecure,
                 on_drop=gauges.dropped.inc,
+                on_loss=lambda kind: gauges.losses.labels(kind.value).inc(),
             )
             backend = Backend(
                 orchestrators,

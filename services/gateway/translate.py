@@ -5,6 +5,8 @@ from typing import Final
 import msgspec
 
 from stagemesh.api.types.v1 import link_pb2
+from stagemesh.link.core import Journal, split_journal
+from stagemesh.link.pump.journals import journal_to_proto
 from stagemesh.media import Request
 from stagemesh.outcome import Terminal
 from stagemesh.wire import (
@@ -22,13 +24,16 @@ __all__ = [
     "handle_lost_frame",
     "hello_of",
     "models_of",
-    "open_frame",
+    "open_frames",
     "ping_of",
     "takes_work",
     "terminal_of",
 ]
 
 PROTOCOL_VERSION: Final = 1
+
+_LARGE_BYTES: Final = 1024 * 1024
+"""A request above this has its journal in frames of their own, so that no frame is too large."""
 
 _NO_EPOCH: Final = 2**32 - 1
 """The epoch of a fence for what is unknown or done."""
@@ -70,19 +75,44 @@ def ping_of(*, draining: bool) -> link_pb2.Ping:
     )
 
 
-def open_frame(
-    *, slot: int, request_id: str, deadline_left_s: float, request: Request
-) -> link_pb2.Frame:
-    """Give a request to an orchestrator, under its first epoch."""
-    return link_pb2.Frame(
-        open=link_pb2.Open(
-            slot=slot,
-            request_id=request_id,
-            epoch=1,
-            deadline_left_s=deadline_left_s,
-            request=request_to_proto(request),
-        )
+def open_frames(
+    *,
+    slot: int,
+    request_id: str,
+    epoch: int,
+    deadline_left_s: float,
+    request: Request,
+    journal: Journal,
+) -> list[link_pb2.Frame]:
+    """Give a request to an orchestrator, with what it has produced so far; in parts if it is large.
+
+    The first frame has the request, and may be about a journal's part larger.
+    """
+    parts = split_journal(journal) if journal else []
+    opened = link_pb2.Open(
+        slot=slot,
+        request_id=request_id,
+        epoch=epoch,
+        deadline_left_s=deadline_left_s,
+        request=request_to_proto(request),
     )
+    if len(parts) <= 1 and opened.ByteSize() <= _LARGE_BYTES:
+        if parts:
+            opened.journal.CopyFrom(journal_to_proto(journal))
+        parts = []
+    if not parts:
+        return [link_pb2.Frame(open=opened)]
+    opened.more = True
+    return [
+        link_pb2.Frame(open=opened),
+        *(
+            link_pb2.Frame(
+                journal_part=link_pb2.JournalPart(slot=slot, journal=journal_to_proto(part))
+            )
+            for part in parts
+        ),
+        link_pb2.Frame(go=link_pb2.Go(slot=slot)),
+    ]
 
 
 def abort_frame(slot: int, cause: str) -> link_pb2.Frame:

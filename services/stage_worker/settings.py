@@ -30,6 +30,8 @@ class Settings:
     """How long attempts may go on after SIGTERM."""
     stall_s: float = 30.0
     """After how long without an engine step a worker with work counts as stalled."""
+    orphan_s: float = 2.0
+    """How long an attempt goes on whose orchestrator is gone; nobody gets its outputs."""
     lease_s: float = 60.0
     """How long payloads live without a sign of life of their request."""
     payload_bytes_max: int = 4 * 1024 * 1024 * 1024
@@ -55,8 +57,8 @@ class Settings:
         """
         if not self.replica_id or not self.pool:
             raise ValueError("pool and replica_id must not be empty")
-        if min(self.drain_s, self.payload_bytes_max) < 0:
-            raise ValueError("drain_s and payload_bytes_max must not be negative")
+        if min(self.drain_s, self.orphan_s, self.payload_bytes_max) < 0:
+            raise ValueError("drain_s, orphan_s and payload_bytes_max must not be negative")
         if min(self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
             raise ValueError("stall_s, lease_s and outbox_bytes_max must be above zero")
         if self.advertise:
@@ -65,7 +67,9 @@ class Settings:
     @property
     def limits(self) -> Limits:
         """The core's part."""
-        return Limits(outbox_bytes_max=self.outbox_bytes_max, stall_s=self.stall_s)
+        return Limits(
+            outbox_bytes_max=self.outbox_bytes_max, stall_s=self.stall_s, orphan_s=self.orphan_s
+        )
 
     @property
     def server_tls(self) -> Tls | None:

@@ -66,6 +66,9 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "draining": Reason(_C.DRAINING, "The process is being stopped and takes nothing new."),
         # Ours.
         "replica_lost": Reason(_C.REPLICA_LOST, "The replica was lost and cannot be replaced."),
+        "replay_diverged": Reason(
+            _C.REPLICA_LOST, "What a replica made again is not what another one had made."
+        ),
         "handle_lost": Reason(_C.REPLICA_LOST, "The bytes behind a handle could not be had."),
         "link_lost": Reason(_C.LINK_LOST, "The connection to the service was lost."),
         "no_orchestrator": Reason(_C.LINK_LOST, "The gateway has no orchestrator to turn to."),

@@ -144,6 +144,14 @@ class PayloadStore:
         with entry.path.open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))[offset:]
 
+    @staticmethod
+    def digest_at_put(data: Bytes) -> bytes:
+        """Give the digest that a handle for these bytes gets when they are put; empty for many."""
+        view = memoryview(data)
+        if view.nbytes > DIGEST_AT_PUT_BYTES_MAX:
+            return b""
+        return hashlib.blake2b(view, digest_size=DIGEST_BYTES).digest()
+
     def digest(self, handle_id: str, request_id: str) -> bytes:
         """Give the digest of a handle's bytes if it is known, else nothing.
 
@@ -151,6 +159,11 @@ class PayloadStore:
             MeshError: With reason `handle_lost`, if there is no such handle of that request.
         """
         return self._entry(handle_id, request_id).digest
+
+    def held(self, request_id: str, handle_ids: Sequence[str]) -> tuple[str, ...]:
+        """Tell which of these handles of a request are here."""
+        owned = self._requests.get(request_id, set())
+        return tuple(handle_id for handle_id in handle_ids if handle_id in owned)
 
     def release(self, request_id: str, handle_ids: Sequence[str] = ()) -> int:
         """Drop handles of a request, all if none are named; return how many there were."""
@@ -238,9 +251,7 @@ def _write(path: Path, view: memoryview) -> bytes:
         raise
     finally:
         os.close(fd)
-    if view.nbytes > DIGEST_AT_PUT_BYTES_MAX:
-        return b""
-    return hashlib.blake2b(view, digest_size=DIGEST_BYTES).digest()
+    return PayloadStore.digest_at_put(view)
 
 
 def _no_room(message: str, *, retryable: bool = True) -> MeshError:

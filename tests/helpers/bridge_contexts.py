@@ -58,6 +58,8 @@ def context(
     )
 
 
-def said(given: SourceSpec, text: str = "", *, units: int = 1, last: bool = False) -> Fed:
+def said(
+    given: SourceSpec, text: str = "", *, pos: int = 0, units: int = 1, last: bool = False
+) -> Fed:
     """Make a piece of upstream text."""
-    return Fed(source=given, units=units, text=text, last=last)
+    return Fed(source=given, pos=pos, units=units, text=text, last=last)

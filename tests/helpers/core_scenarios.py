@@ -18,10 +18,11 @@ import msgspec
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, Row
+from stagemesh.link.core import Grant, Journal, LaneJournal, Placed, Row
 from stagemesh.media import (
     Body,
     Handle,
@@ -114,6 +115,7 @@ class _Stage:
             link=self._new_link(names[0]),
             window_units=int(fields.get("units", 64)),
             window_bytes=int(fields.get("bytes", 1 << 20)),
+            mirrors="mirrors" in names,
         )
 
     def _on_client_lost(self, names: list[str], fields: dict[str, str]) -> ev.Event:
@@ -136,7 +138,68 @@ class _Stage:
             deadline_left_s=float(fields.get("deadline", 0)),
             request=_request(model, fields),
             body=None,
+            journal=self._journal(self._requests[link, slot][1], fields),
         )
+
+    def _journal(self, pipeline: Pipeline, fields: dict[str, str]) -> Journal:
+        """Read `journal="LANE NEXT [text=…] [ids=…] [handle=ID@REPLICA] [end=…]; …"`."""
+        lanes = []
+        for told in filter(None, fields.get("journal", "").split(";")):
+            name, next_pos, *words = told.split()
+            more = dict(word.split("=", 1) for word in words)
+            number, units = _lane_number(pipeline, name), int(next_pos)
+            end = End(finish_reason=FinishReason[more["end"]]) if "end" in more else None
+            ids = [int(word) for word in more.get("ids", "").split(",") if word]
+            row = Row(0, number, 0, units, more.get("text", ""), end=end)
+            if "handle" in more:
+                handle_id, _, holder = more["handle"].partition("@")
+                row.body = self._body(handle_id, holder, 1)
+            kept = [row] if "text" in more or "handle" in more else []
+            lanes.append(LaneJournal(lane=number, next=units, ids=ids, end=end, rows=kept))
+            if "shown" in more:
+                lanes[-1].visible_pos = int(more["shown"])
+        placed = []
+        for told in filter(None, fields.get("placed", "").split(",")):
+            role, _, replica = told.partition("@")
+            stage, _, number_of_role = role.partition(".")
+            index = next(s.index for s in pipeline.stages if s.name == stage)
+            placed.append(
+                Placed(
+                    stage=index,
+                    role=int(number_of_role),
+                    attempt=1,
+                    replica_id=replica,
+                    incarnation=1,
+                )
+            )
+        return Journal(lanes=lanes, placed=placed)
+
+    def _body(self, handle_id: str, holder: str, size: int) -> Body:
+        handle = Handle(
+            handle_id=handle_id,
+            request_id="",
+            holder_id=holder,
+            incarnation=self._links.get(holder, 1),
+            address="",
+            size_bytes=size,
+        )
+        return Body(handle=handle)
+
+    def _on_fence(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        link, slot = self._opened[names[0]]
+        return ev.FenceRaised(link=link, slot=slot, epoch=int(fields["epoch"]))
+
+    def _on_fenced(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        held = tuple(word for word in fields.get("held", "").split(",") if word)
+        return ev.Fenced(
+            link=self._link(names[0]),
+            request_id=names[1],
+            epoch=int(fields["epoch"]),
+            held=held,
+        )
+
+    def _on_handed_back(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.HandedBack(link=self._link(names[0]), slot=int(names[1][1:]))
 
     def _on_abort(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         link, slot = self._opened.get(names[0], (1, 0))
@@ -166,6 +229,8 @@ class _Stage:
             card=WorkerCard(
                 slots=int(fields.get("slots", 4)),
                 context_tokens_max=int(fields.get("context", 0)),
+                resume_contract=ResumeContract[fields.get("contract", "NONE")],
+                deterministic=True,
             ),
             state=WorkerState[fields.get("state", "READY")],
             window_units=int(fields.get("units", 64)),
@@ -200,16 +265,10 @@ class _Stage:
         if "pcm" in fields:
             row.body = Body(inline=b"x" * int(fields["pcm"]))
         if "handle" in fields:
-            row.body = Body(
-                handle=Handle(
-                    handle_id=fields["handle"],
-                    request_id="",
-                    holder_id=names[0],
-                    incarnation=1,
-                    address="",
-                    size_bytes=int(fields.get("size", 1)),
-                )
-            )
+            row.body = self._body(fields["handle"], names[0], int(fields.get("size", 1)))
+        if "from" in fields:
+            start, _, stop = fields["from"].partition("-")
+            row.origin = (int(start), int(stop))
         if "end" in fields:
             usage = Usage(prompt_tokens=int(fields.get("prompt", 0)))
             row.end = End(finish_reason=FinishReason[fields["end"]], usage=usage)
@@ -241,10 +300,7 @@ class _Stage:
         return ev.Tick()
 
     def _lane(self, link: int, slot: int, name: str) -> int:
-        stage, role, modality = name.split(".")
-        pipeline = self._attempts.get((link, slot), self._models["talk"])
-        index = next(s.index for s in pipeline.stages if s.name == stage)
-        return lane_of(index, int(role), Modality[modality.upper()])
+        return _lane_number(self._attempts.get((link, slot), self._models["talk"]), name)
 
     # Effects
 
@@ -269,10 +325,29 @@ class _Stage:
                 yield f"release {self._name(link)} {request_id}"
             case fx.RenewHandles(link=link, request_id=request_id):
                 yield f"renew {self._name(link)} {request_id}"
-            case fx.SayGoAway(link=link, reason=reason, drain_s=drain_s):
-                yield f"go-away {self._name(link)} {reason} {drain_s:g}"
             case fx.PublishModels(models=models):
                 yield "publish " + " ".join(m.model for m in models if m.ready)
+            case _:
+                yield from self._shown_of_recovery(effect)
+
+    def _shown_of_recovery(self, effect: fx.Effect) -> Iterator[str]:
+        match effect:
+            case fx.SayGoAway(link=link, reason=reason, drain_s=drain_s):
+                yield f"go-away {self._name(link)} {reason} {drain_s:g}"
+            case fx.HandBackRequest(link=link, slot=slot):
+                yield f"hand-back {self._key(link, slot)}"
+            case fx.DropRequest(link=link, slot=slot):
+                yield f"drop {self._key(link, slot)}"
+            case fx.PlaceNotice(link=link, slot=slot, placed=placed):
+                where = f"role {placed.role} at {placed.replica_id} attempt={placed.attempt}"
+                pipeline = self._requests[link, slot][1]
+                yield f"placed {self._key(link, slot)} {pipeline.stages[placed.stage].name} {where}"
+            case fx.ResetLanes(link=link, slot=slot, stages=stages):
+                names = [self._requests[link, slot][1].stages[at].name for at in stages]
+                yield f"reset {self._key(link, slot)} {' '.join(names)}"
+            case fx.FenceRequest(link=link, request_id=request_id, epoch=epoch, handle_ids=ids):
+                keeping = f" keeping {' '.join(ids)}" if ids else ""
+                yield f"fence {self._name(link)} {request_id} epoch={epoch}{keeping}"
 
     def _submit(self, effect: fx.SubmitAttempts) -> Iterator[str]:
         pipeline = self._models[effect.model]
@@ -280,14 +355,18 @@ class _Stage:
             self._attempts[effect.link, role.slot] = pipeline
         stage = pipeline.stages[effect.stage].name
         line = f"submit {effect.request_id} {stage} to {self._name(effect.link)}"
-        yield f"{line} attempt={effect.attempt} left={effect.deadline_left_s:g}"
+        again = "" if effect.contract is None else f" by {effect.contract.name}"
+        yield f"{line} attempt={effect.attempt} left={effect.deadline_left_s:g}{again}"
         for role in effect.roles:
             lanes = " ".join(_lane_name(pipeline, lane) for lane in role.lanes)
             who = f"companion {role.companion}" if role.companion else "choice"
-            yield f"    #{role.slot} {who}, role {role.role}, gives {lanes}"
+            ids = " with ids" if role.token_ids else ""
+            yield f"    #{role.slot} {who}, role {role.role}, gives {lanes}{ids}"
         for source in effect.sources:
             lane = _lane_name(pipeline, source.lane)
             yield f"    choice {source.choice} reads {lane} {source.mode.name.lower()}"
+        for mark in effect.resume:
+            yield f"    goes on {_lane_name(pipeline, mark.lane)} at {_mark(mark)}"
 
     def _key(self, link: int, slot: int) -> str:
         name = self._name(link)
@@ -309,6 +388,8 @@ class _Stage:
             words.append(f"pcm={len(row.body.inline)}")
         if row.end is not None:
             words.append(f"end={row.end.finish_reason.name}")
+        if not row.visible:
+            words.append("(hidden)")
         return " ".join(words)
 
 
@@ -358,6 +439,23 @@ def _terminal(terminal: Terminal) -> str:
 def _lane_name(pipeline: Pipeline, number: int) -> str:
     lane = split_lane(number)
     return f"{pipeline.stages[lane.stage].name}.{lane.role}.{lane.modality.name.lower()}"
+
+
+def _lane_number(pipeline: Pipeline, name: str) -> int:
+    stage, role, modality = name.split(".")
+    index = next(s.index for s in pipeline.stages if s.name == stage)
+    return lane_of(index, int(role), Modality[modality.upper()])
+
+
+def _mark(mark: LaneJournal) -> str:
+    words = [str(mark.next)]
+    if mark.ids:
+        words.append("after ids " + ",".join(map(str, mark.ids)))
+    if mark.digest:
+        words.append(f"digest {mark.digest.hex()[:8]}")
+    if mark.end is not None:
+        words.append(f"end={mark.end.finish_reason.name}")
+    return " ".join(words)
 
 
 def _number(text: str) -> float:

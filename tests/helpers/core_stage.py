@@ -1,13 +1,15 @@
 """A core with one client and some replicas, for tests that look at single effects."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Row
+from stagemesh.link.core import Journal, LaneJournal, Placed, Row
 from stagemesh.media import Message, Modality, Params, Part, Request, TextPart, lane_of
 from stagemesh.outcome import End, FinishReason
 from tests.helpers.core_mesh import core_mesh
@@ -40,12 +42,18 @@ class CoreStage:
 
     CLIENT = 1
 
-    def __init__(self, settings: CoreSettings | None = None, *, units: int = 64) -> None:
+    def __init__(
+        self, settings: CoreSettings | None = None, *, units: int = 64, mirrors: bool = False
+    ) -> None:
         self.core = Orchestrator(core_mesh(), settings or CoreSettings())
         self.now_s = 0.0
         self._links = 1
         self._slots = 0
-        self.do(ev.ClientAttached(link=self.CLIENT, window_units=units, window_bytes=1 << 20))
+        self.do(
+            ev.ClientAttached(
+                link=self.CLIENT, window_units=units, window_bytes=1 << 20, mirrors=mirrors
+            )
+        )
 
     def do(self, event: ev.Event) -> list[fx.Effect]:
         """Step an event now."""
@@ -57,7 +65,14 @@ class CoreStage:
         return self.do(ev.Tick())
 
     def replica(
-        self, pool: str, *, slots: int = 4, units: int = 64, size: int = 1 << 20
+        self,
+        pool: str,
+        contract: ResumeContract = ResumeContract.NONE,
+        *,
+        deterministic: bool = True,
+        slots: int = 4,
+        units: int = 64,
+        size: int = 1 << 20,
     ) -> tuple[int, list[fx.Effect]]:
         """Attach a replica; give its link, and what follows."""
         self._links += 1
@@ -67,7 +82,7 @@ class CoreStage:
                 pool=pool,
                 replica_id=f"{pool}-{self._links}",
                 incarnation=self._links,
-                card=WorkerCard(slots=slots),
+                card=WorkerCard(slots=slots, resume_contract=contract, deterministic=deterministic),
                 state=WorkerState.READY,
                 window_units=units,
                 window_bytes=size,
@@ -75,7 +90,19 @@ class CoreStage:
         )
         return self._links, effects
 
-    def open(self, request: Request, *, deadline_s: float = 0.0) -> tuple[int, list[fx.Effect]]:
+    def lose(self, link: int) -> list[fx.Effect]:
+        """Lose a replica, and wait for as long as a first re-drive may wait."""
+        return self.do(ev.ReplicaLost(link=link)) + self.wait(0.05)
+
+    def open(
+        self,
+        request: Request,
+        *,
+        deadline_s: float = 0.0,
+        epoch: int = 1,
+        lanes: Sequence[LaneJournal] = (),
+        placed: Sequence[Placed] = (),
+    ) -> tuple[int, list[fx.Effect]]:
         """Open a request; give its slot, and what follows. Its id is `r` and the slot."""
         self._slots += 1
         effects = self.do(
@@ -83,10 +110,11 @@ class CoreStage:
                 link=self.CLIENT,
                 slot=self._slots,
                 request_id=f"r{self._slots}",
-                epoch=1,
+                epoch=epoch,
                 deadline_left_s=deadline_s,
                 request=request,
                 body="as it came",
+                journal=Journal(lanes=[*lanes], placed=[*placed]),
             )
         )
         return self._slots, effects

@@ -102,7 +102,9 @@ class E2eMesh:
     def openai(self, **settings: Any) -> AsyncOpenAI:
         """Make the official client, without retries of its own."""
         return AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="none", **{"max_retries": 0, "timeout": 60} | settings
+            base_url=f"{self.url}/v1",
+            api_key="none",
+            **{"max_retries": 0, "timeout": 60} | settings,
         )
 
     def processes(self) -> list[dict[str, Any]]:

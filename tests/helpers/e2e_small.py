@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ECHO", "ECHO_AND_TALK", "one_mesh"]
+__all__ = ["ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "one_mesh"]
 
 ECHO: Final = """\
 pools:
@@ -36,6 +36,35 @@ pipelines:
     outputs: {{text: thinker, audio: talker}}
 """
 """Two stages on a `stream` edge, and the first of them alone."""
+
+ECHO_TALK_RELAY: Final = """\
+pools:
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  coder: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+pipelines:
+  echo:
+    deadline_s: 120
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+  talk:
+    deadline_s: 120
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      thinker: {{pool: thinker, bridge: script, choices: true}}
+      talker: {{pool: talker, inputs: [input, {{from: thinker, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: talker}}
+  relay3:
+    deadline_s: 120
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      thinker: {{pool: thinker, bridge: script, choices: true}}
+      coder: {{pool: coder, inputs: [input, {{from: thinker, mode: stream}}], bridge: script}}
+      codec: {{pool: talker, inputs: [input, {{from: coder, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: codec}}
+"""
+"""One, two and three stages; the middle one of three gives text that nobody is shown."""
 
 
 def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:

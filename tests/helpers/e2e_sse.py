@@ -1,5 +1,6 @@
 """A client that reads server-sent events byte by byte and believes nothing."""
 
+import base64
 import json
 import time
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ class Heard:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     texts: dict[int, list[str]] = field(default_factory=dict)
+    sounds: dict[int, list[bytes]] = field(default_factory=dict)
     finishes: list[tuple[int, str]] = field(default_factory=list)
     usages: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -29,6 +31,10 @@ class Heard:
     def text(self, choice: int = 0) -> str:
         """Give the whole text of a choice."""
         return "".join(self.texts.get(choice, ()))
+
+    def sound(self, choice: int = 0) -> bytes:
+        """Give all samples of a choice."""
+        return b"".join(self.sounds.get(choice, ()))
 
     @property
     def error(self) -> dict[str, Any]:
@@ -52,6 +58,9 @@ class Heard:
             content = choice["delta"].get("content")
             if content:
                 self.texts.setdefault(choice["index"], []).append(content)
+            sound = (choice["delta"].get("audio") or {}).get("data")
+            if sound:
+                self.sounds.setdefault(choice["index"], []).append(base64.b64decode(sound))
             if choice["finish_reason"]:
                 self.finishes.append((choice["index"], choice["finish_reason"]))
 

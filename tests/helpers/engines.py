@@ -3,10 +3,11 @@
 import asyncio
 import importlib.util
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -26,6 +27,7 @@ __all__ = [
     "ANSWER_S",
     "MODEL_MARKS",
     "Collector",
+    "Vocabulary",
     "chat",
     "collecting",
     "lacks",
@@ -92,6 +94,30 @@ def lacks(name: str, fmt: str, *packages: str) -> str:
     except WeightsError as error:
         return str(error)
     return ""
+
+
+class Vocabulary:
+    """The tokens of a language model; read from its folder when they are first needed."""
+
+    def __init__(self, name: str, fmt: str) -> None:
+        self._name, self._fmt = name, fmt
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        # Only the environments that run such models have it.
+        tokenizers = importlib.import_module("tokenizers")
+        path = locate(self._name, self._fmt).path / "tokenizer.json"
+        return tokenizers.Tokenizer.from_file(str(path))
+
+    def encode(self, text: str) -> list[int]:
+        """Give the ids of a text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def told(self, ids: Sequence[int]) -> str:
+        """Give the text that is certain after these ids, one after the other."""
+        decoders = importlib.import_module("tokenizers.decoders")
+        stream = decoders.DecodeStream(skip_special_tokens=True)
+        return "".join(stream.step(self._tokenizer, id_) or "" for id_ in ids)
 
 
 class Collector:

@@ -10,8 +10,15 @@ from grpc import aio
 from stagemesh.api.orchestrator.v1 import gateway_link_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.ids import new_incarnation
-from stagemesh.link.core import Row, Sender
-from stagemesh.link.pump import Link, LinkPolicy, Received, serve_link
+from stagemesh.link.core import Journal, Placed, Row, Sender, join_journals
+from stagemesh.link.pump import (
+    Link,
+    LinkPolicy,
+    Received,
+    journal_from_proto,
+    placed_to_proto,
+    serve_link,
+)
 from stagemesh.media import Body, Modality, Request, lane_of
 from stagemesh.outcome import COMPLETED, End, ErrorInfo, FinishReason, Outcome, Terminal, Usage
 from stagemesh.rpc import RunningServer, start_server
@@ -23,16 +30,19 @@ __all__ = ["FakeOrchestrator", "FakeRequest", "Script", "orchestrator_at"]
 class FakeRequest:
     """One request that the gateway opened; a script answers it."""
 
-    def __init__(self, link: Link, opened: link_pb2.Open) -> None:
+    def __init__(self, link: Link, opened: link_pb2.Open, journal: Journal) -> None:
         self.slot = opened.slot
         self.request_id = opened.request_id
+        self.epoch = opened.epoch
+        self.journal = journal
         self.deadline_left_s = opened.deadline_left_s
         self.request: Request = request_from_proto(opened.request)
         self.aborted = asyncio.Event()
         self.sent_units = 0
+        self.lost_handles: asyncio.Queue[str] = asyncio.Queue()
         self._link = link
         self._sender = Sender(link.peer.limits.window_units, link.peer.limits.window_bytes)
-        self._positions: dict[int, int] = {}
+        self._positions = {lane.lane: lane.next for lane in journal.lanes}
         self._room = asyncio.Event()
 
     @property
@@ -40,9 +50,26 @@ class FakeRequest:
         """How many units wait for credit."""
         return self._sender.held_units
 
-    def text(self, text: str, *, choice: int = 0, units: int = 1) -> None:
+    def next(self, modality: Modality = Modality.TEXT, *, choice: int = 0) -> int:
+        """Give the next position of a lane."""
+        return self._positions.get(_lane(modality, choice), 0)
+
+    def rewind(self, pos: int, modality: Modality = Modality.TEXT, *, choice: int = 0) -> None:
+        """Set the next position of a lane back."""
+        self._positions[_lane(modality, choice)] = pos
+
+    def text(
+        self, text: str, *, choice: int = 0, units: int = 1, ids: list[int] | None = None
+    ) -> None:
         """Send some text, as soon as there is credit."""
-        self._offer(self._row(Modality.TEXT, choice, units, text=text))
+        self._offer(self._row(Modality.TEXT, choice, units, text=text, ids=ids))
+
+    def hidden(self, text: str, *, stage: int = 7, ids: list[int] | None = None) -> None:
+        """Mirror one token that the client is not given."""
+        lane = lane_of(stage, 0, Modality.TEXT)
+        pos = self._positions.get(lane, 0)
+        self._positions[lane] = pos + 1
+        self.raw(Row(self.slot, lane, pos, 1, text, ids, visible=False))
 
     def audio(self, data: bytes, *, choice: int = 0, rate_hz: int = 24_000) -> None:
         """Send some samples."""
@@ -78,6 +105,33 @@ class FakeRequest:
         frame = link_pb2.Frame(terminal=terminal_to_proto(self.slot, terminal))
         self._link.send_frame(frame)
 
+    def placed(self, placed: Placed) -> None:
+        """Tell where a stage was given."""
+        self.frame(link_pb2.Frame(placed=placed_to_proto(placed, slot=self.slot)))
+
+    def reset(self, *stages: int) -> None:
+        """Have the lanes of stages dropped, and begin them anew."""
+        self._positions = {
+            lane: pos for lane, pos in self._positions.items() if lane >> 20 not in stages
+        }
+        self.frame(link_pb2.Frame(reset=link_pb2.Reset(slot=self.slot, stages=stages)))
+
+    def hand_back(self) -> None:
+        """Give the request up in good order."""
+        self.frame(link_pb2.Frame(hand_back=link_pb2.HandBack(slot=self.slot)))
+
+    def unknown(self) -> None:
+        """Say that there is no such request."""
+        self.frame(link_pb2.Frame(unknown=link_pb2.Unknown(slot=self.slot)))
+
+    def cut(self) -> None:
+        """End the link that the request came on, with all others on it."""
+        self._link.close("test")
+
+    def frame(self, frame: link_pb2.Frame) -> None:
+        """Send a frame as it is."""
+        self._link.send_frame(frame)
+
     def raw(self, row: Row) -> None:
         """Send a row as it is, without credit."""
         self._link.send_rows([row])
@@ -94,7 +148,7 @@ class FakeRequest:
         self._room.set()
 
     def _row(self, modality: Modality, choice: int, units: int, **fields: Any) -> Row:
-        lane = lane_of(0 if modality is Modality.TEXT else 1, choice, modality)
+        lane = _lane(modality, choice)
         pos = self._positions.get(lane, 0)
         self._positions[lane] = pos + units
         return Row(self.slot, lane, pos, units, **fields)
@@ -106,6 +160,10 @@ class FakeRequest:
         self.sent_units += sum(row.units for row in rows)
         if rows:
             self._link.send_rows(rows)
+
+
+def _lane(modality: Modality, choice: int) -> int:
+    return lane_of(0 if modality is Modality.TEXT else 1, choice, modality)
 
 
 Script = Callable[[FakeRequest], Awaitable[None]]
@@ -134,7 +192,10 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         self.handles_lost: list[str] = []
         self.heard = asyncio.Event()
         """Set whenever something came that is not credit."""
+        self.parts = 0
+        """How many parts journals came in, beside those in an Open."""
         self._open: dict[tuple[int, int], FakeRequest] = {}
+        self._parts: dict[tuple[int, int], tuple[link_pb2.Open, list[Journal]]] = {}
         self._scripts: set[asyncio.Task[None]] = set()
         self._server: RunningServer | None = None
 
@@ -155,17 +216,28 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
             match frame.WhichOneof("kind"):
                 case "open":
                     self._opened(link, frame.open)
+                case "journal_part":
+                    self._parts[link.id, frame.journal_part.slot][1].append(
+                        journal_from_proto(frame.journal_part.journal)
+                    )
+                case "go":
+                    self._begin(link, *self._parts.pop((link.id, frame.go.slot)))
                 case "abort":
                     self._aborted(link, frame.abort.slot)
                 case "fence":
                     self.fences.append(frame.fence.slot)
                 case "handle_lost":
-                    self.handles_lost.append(frame.handle_lost.handle_id)
+                    self._handle_lost(link, frame.handle_lost)
             self.heard.set()
         for grant in received.grants:
             asked = self._open.get((link.id, grant.slot))
             if asked is not None:
                 asked.granted(grant.units, grant.bytes)
+
+    def cut(self) -> None:
+        """End all links, which are then dialled again."""
+        for link in list(self.links.values()):
+            link.close("test")
 
     def lost(self, link: Link, reason: str) -> None:
         """See `LinkEvents`."""
@@ -202,16 +274,24 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         )
 
     async def stop(self) -> None:
-        """Break every link."""
-        if self._server is not None:
-            await self._server.stop(0)
+        """Break every link, as a process that dies does; `start` brings it back."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(0)
         for task in self._scripts:
             task.cancel()
         if self._scripts:
             await asyncio.wait(self._scripts)
 
     def _opened(self, link: Link, opened: link_pb2.Open) -> None:
-        asked = FakeRequest(link, opened)
+        if opened.more:
+            self._parts[link.id, opened.slot] = opened, []
+        else:
+            self._begin(link, opened, [journal_from_proto(opened.journal)])
+
+    def _begin(self, link: Link, opened: link_pb2.Open, parts: list[Journal]) -> None:
+        self.parts += len(parts) if opened.more else 0
+        asked = FakeRequest(link, opened, join_journals(parts))
         self.requests.append(asked)
         self._open[link.id, opened.slot] = asked
         task = asyncio.create_task(self._play(asked))
@@ -222,6 +302,12 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         asked = self._open.get((link.id, slot))
         if asked is not None:
             asked.aborted.set()
+
+    def _handle_lost(self, link: Link, lost: link_pb2.HandleLost) -> None:
+        self.handles_lost.append(lost.handle_id)
+        asked = self._open.get((link.id, lost.slot))
+        if asked is not None:
+            asked.lost_handles.put_nowait(lost.handle_id)
 
     async def _play(self, asked: FakeRequest) -> None:
         await self.script(asked)

@@ -25,13 +25,19 @@ E = TypeVar("E", bound=do.Effect)
 class HandEngine:
     """Keeps what it is told; gives the steps that a test puts into `steps`."""
 
-    def __init__(self, *, stream_input: bool = True, slots: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        stream_input: bool = True,
+        slots: int = 4,
+        contract: ResumeContract = ResumeContract.NONE,
+    ) -> None:
         self.capabilities: Capabilities = Capabilities(
             input_modalities=frozenset(Modality),
             output_modalities=frozenset(Modality),
             stream_input=stream_input,
             stream_output=True,
-            resume_contract=ResumeContract.NONE,
+            resume_contract=contract,
             deterministic=True,
             slots=slots,
         )

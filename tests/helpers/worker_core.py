@@ -1,11 +1,13 @@
 """Builders for tests of the stage worker's core, and a core that is ready."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from services.stage_worker.core import Identity, Limits, RoleSpec, Source, StageWorker, Submission
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
-from services.stage_worker.engines.base import Piece
+from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.link.core import LaneJournal
 from stagemesh.media import Message, Modality, Params, Request, TextPart, lane_of
 from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, Usage
 
@@ -40,6 +42,9 @@ def submission(
     deadline_left_s: float = 0.0,
     choices: int | None = None,
     text: str = "hello",
+    token_ids: bool = False,
+    contract: ResumeContract | None = None,
+    resume: Sequence[LaneJournal] = (),
 ) -> Submission:
     """Make a submission with one choice for each slot."""
     return Submission(
@@ -54,6 +59,7 @@ def submission(
                 role=role,
                 companion="",
                 lanes=tuple(lane_of(STAGE, role, modality) for modality in modalities),
+                token_ids=token_ids,
             )
             for role, slot in enumerate(slots)
         ),
@@ -67,6 +73,8 @@ def submission(
         params=Params(),
         bridge="script",
         bridge_options={},
+        contract=contract,
+        resume={lane.lane: lane for lane in resume},
     )
 
 
@@ -96,10 +104,11 @@ class Stepped:
         slots: int = 4,
         limits: Limits | None = None,
         window: tuple[int, int] = (64, 1 << 20),
+        contract: ResumeContract = ResumeContract.REPLAY,
     ) -> None:
         self.core = StageWorker(Identity(pool="pool", replica_id="replica-0"), limits)
         self.now_s = 100.0
-        self.step(seen.EngineLoaded(slots=slots))
+        self.step(seen.EngineLoaded(slots=slots, contract=contract))
         self.step(seen.LinkAttached(link=LINK, window_units=window[0], window_bytes=window[1]))
 
     def step(self, event: seen.Event) -> list[do.Effect]:

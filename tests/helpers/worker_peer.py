@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from services.stage_worker.app import Program
+from services.stage_worker.engines.base import ResumeContract
 from services.stage_worker.settings import Settings
 from stagemesh.api.stage.v1 import stage_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2, request_pb2
@@ -39,6 +40,7 @@ class Got:
         self.rows: list[Row] = []
         self.terminal: link_pb2.Terminal | None = None
         self.unknown = False
+        self.handed_back = False
         self.handles_lost: list[str] = []
         self.meter = Meter(64, 1 << 20)
 
@@ -155,6 +157,9 @@ class WorkerPeer:
         deadline_s: float = 30.0,
         media: Sequence[tuple[Modality, Body]] = (),
         slot: int = 0,
+        token_ids: bool = False,
+        contract: ResumeContract | None = None,
+        resume: Sequence[link_pb2.LaneJournal] = (),
     ) -> int:
         """Submit one attempt of one role; give its slot."""
         slot = slot or self._mint.next()
@@ -179,9 +184,11 @@ class WorkerPeer:
             deadline_left_s=deadline_s,
             request=request_pb2.Request(model="m", messages=[message], choices=1, seed=7),
             bridge=bridge,
+            contract=link_pb2.ResumeContract.ValueType(contract or 0),
+            resume=resume,
         )
         lanes = [lane_of(STAGE, role, modality) for modality in modalities]
-        submit.roles.add(slot=slot, role=role, lanes=lanes)
+        submit.roles.add(slot=slot, role=role, lanes=lanes, token_ids=token_ids)
         for lane in sources:
             submit.sources.add(lane=lane, stage="source", mode=link_pb2.EDGE_MODE_STREAM)
         self.slots[slot] = Got()
@@ -206,7 +213,12 @@ class WorkerPeer:
 
     def _ended(self, slot: int) -> bool:
         got = self.slots[slot]
-        return got.terminal is not None or got.unknown or got.ends == self._wanted[slot]
+        return (
+            got.terminal is not None
+            or got.unknown
+            or got.handed_back
+            or got.ends == self._wanted[slot]
+        )
 
     def _take(self, frame: link_pb2.Frame) -> None:
         self.frames.append(frame)
@@ -215,6 +227,8 @@ class WorkerPeer:
                 self.slots[frame.terminal.slot].terminal = frame.terminal
             case "unknown":
                 self.slots[frame.unknown.slot].unknown = True
+            case "hand_back":
+                self.slots[frame.hand_back.slot].handed_back = True
             case "handle_lost":
                 self.slots[frame.handle_lost.slot].handles_lost.append(frame.handle_lost.handle_id)
             case "ping":
@@ -244,7 +258,13 @@ async def attach(address: str, peer: WorkerPeer | None = None) -> AsyncIterator[
 
 @asynccontextmanager
 async def running_worker(
-    folder: Path, *, engine: str = "synthetic", gives: str = "text", slots: int = 64, **more: Any
+    folder: Path,
+    *,
+    engine: str = "synthetic",
+    gives: str = "text",
+    slots: int = 64,
+    contract: str = "",
+    **more: Any,
 ) -> AsyncIterator[Program]:
     """Run a whole worker in this process; it is ready when the body begins, drained at its end."""
     settings = Settings(
@@ -255,7 +275,7 @@ async def running_worker(
         payload_directory=folder,
         **{"drain_s": 5.0, **more},
     )
-    options = {"gives": gives, "slots": slots}
+    options = {"gives": gives, "slots": slots, "contract": contract}
     pool = Pool(name="pool", engine=engine, options=options)
     program = Program(settings, pool, registry=Metrics(process=False))
     task = asyncio.create_task(program.run())

@@ -1,6 +1,7 @@
 """What the orchestrator's core costs per output, in batches as links bring them.
 
-Building the rows is not counted: that is the link's work.
+Everything is kept that recovery needs: token ids, and what stages read. Building the rows is not
+counted: that is the link's work.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from time import perf_counter
 from typing import Final
 
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from stagemesh.link.core import Grant, Row
@@ -78,7 +80,7 @@ def lifecycle() -> float:
     spent_s = 0.0
     for slot in range(1, 2_001):
         event = opened(slot, fed=False)
-        row = Row(slot, THOUGHT, 0, 1, " w0", end=End(finish_reason=FinishReason.STOP))
+        row = Row(slot, THOUGHT, 0, 1, " w0", [0], end=End(finish_reason=FinishReason.STOP))
         begun_s = perf_counter()
         core.step(event, slot * 0.001)
         core.step(ev.RowsArrived(link=THINKER, rows=[row]), slot * 0.001)
@@ -89,15 +91,20 @@ def lifecycle() -> float:
 def make_core() -> Orchestrator:
     """Make a core with one client and a replica of each pool."""
     core = Orchestrator(core_mesh())
-    core.step(ev.ClientAttached(link=CLIENT, window_units=64, window_bytes=1 << 20), 0.0)
-    for link, pool in ((THINKER, "thinker"), (TALKER, "talker")):
+    core.step(
+        ev.ClientAttached(link=CLIENT, window_units=64, window_bytes=1 << 20, mirrors=True), 0.0
+    )
+    for link, pool, contract in (
+        (THINKER, "thinker", ResumeContract.TOKENS),
+        (TALKER, "talker", ResumeContract.REPLAY),
+    ):
         core.step(
             ev.ReplicaAttached(
                 link=link,
                 pool=pool,
                 replica_id=pool,
                 incarnation=1,
-                card=WorkerCard(slots=2 * REQUESTS),
+                card=WorkerCard(slots=2 * REQUESTS, resume_contract=contract, deterministic=True),
                 state=WorkerState.READY,
                 window_units=64,
                 window_bytes=1 << 20,
@@ -127,14 +134,14 @@ def opened(slot: int, *, fed: bool) -> ev.Opened:
 
 def batches(step: int, size: int) -> Iterator[list[Row]]:
     """Make the outputs of one engine step, in messages of `size`."""
-    rows = [Row(slot, THOUGHT, step, 1, " word") for slot in range(1, REQUESTS + 1)]
+    rows = [Row(slot, THOUGHT, step, 1, " word", [step]) for slot in range(1, REQUESTS + 1)]
     for at in range(0, REQUESTS, size):
         yield rows[at : at + size]
 
 
 def give_credit(core: Orchestrator, step: int, *, fed: bool) -> None:
     """Let the client, and the talker, take everything so far."""
-    units, size = step + 65, (step + 1) * 5 + (1 << 20)
+    units, size = step + 65, (step + 1) * 9 + (1 << 20)
     slots = range(1, REQUESTS + 1)
     grants = [Grant(slot, 0, units, size) for slot in slots]
     core.step(ev.CreditGranted(link=CLIENT, grants=grants), step * 0.005)

@@ -1,20 +1,23 @@
 """Whatever happens to the orchestrator's core, in whatever order, its contract holds.
 
 `World` checks every effect; the rules below are what clients, workers and time can do, good or bad.
+Below the machine is what a gateway's client sees of losses alone: a continuous stream.
 """
 
 # ruff: noqa: D102 -- a rule's name says what it does.
 
 from typing import TypeVar
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, Row, row_cost
+from stagemesh.link.core import Grant, Row
 from stagemesh.media import (
     Body,
     Handle,
@@ -24,10 +27,11 @@ from stagemesh.media import (
     Part,
     Request,
     TextPart,
+    split_lane,
 )
 from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal
 from tests.helpers.core_mesh import core_mesh
-from tests.helpers.core_world import World, WorldAttempt, WorldReplica, WorldRequest
+from tests.helpers.core_world import World, WorldAttempt, WorldRequest, text_at
 
 T = TypeVar("T")
 
@@ -43,7 +47,13 @@ SETTINGS = CoreSettings(
     tombstone_s=3.0,
     lease_s=3.0,
     release_grace_s=2.0,
+    orchestrators=2,
 )
+CARDS = [
+    WorkerCard(resume_contract=contract, deterministic=deterministic)
+    for contract in ResumeContract
+    for deterministic in ((True, False) if contract is ResumeContract.REPLAY else (True,))
+]
 POOLS = ("thinker", "thinker", "coder", "talker", "encoder", "painter", "listener", "mixer")
 WRITTEN: tuple[Part, ...] = (TextPart("hi"),)
 SPOKEN: tuple[Part, ...] = (MediaPart(modality=Modality.AUDIO, body=Body(inline=b"x")),)
@@ -76,19 +86,23 @@ class CoreModel(RuleBasedStateMachine):
     """Drives the core with any order of events."""
 
     @initialize(
-        units=st.integers(1, 6), size=st.integers(4, 40), full=st.sampled_from([4, 3, 2, 0])
+        data=st.data(),
+        units=st.integers(1, 6),
+        size=st.integers(4, 40),
+        full=st.sampled_from([4, 3, 2, 0]),
     )
-    def start(self, units: int, size: int, full: int) -> None:
-        self.world = World(core_mesh(), SETTINGS)
-        self.world.attach_client(units, size)
+    def start(self, data: st.DataObject, units: int, size: int, full: int) -> None:
+        cards = {pool: self.pick(data, CARDS) for pool in sorted(set(POOLS))}
+        self.world = World(core_mesh(), SETTINGS, cards)
+        self.world.attach_client(units, size, mirrors=data.draw(st.booleans()))
         for pool in sorted(set(POOLS)) if full else ():
             self.attach_replica(pool, 0, full, units, size)
 
     # Clients
 
-    @rule(units=st.integers(1, 6), size=st.integers(4, 40))
-    def attach_client(self, units: int, size: int) -> None:
-        self.world.attach_client(units, size)
+    @rule(units=st.integers(1, 6), size=st.integers(4, 40), mirrors=st.booleans())
+    def attach_client(self, units: int, size: int, mirrors: bool) -> None:
+        self.world.attach_client(units, size, mirrors=mirrors)
 
     @precondition(lambda self: self.world.clients)
     @rule(
@@ -164,10 +178,9 @@ class CoreModel(RuleBasedStateMachine):
     def take(self, request: WorldRequest, units: int, size: int) -> None:
         """Let a client grant credit, for no more than it was sent."""
         window, first = request.window, self.world.clients[request.link]
-        costs = [row_cost(row) for row in request.sent]
         totals = (
-            first[0] + min(units, sum(cost[0] for cost in costs)),
-            first[1] + min(size, sum(cost[1] for cost in costs)),
+            first.units + min(units, request.taken_units),
+            first.bytes + min(size, request.taken_bytes),
         )
         window.grant(*totals)
         grant = Grant(request.slot, 0, *totals)
@@ -178,10 +191,10 @@ class CoreModel(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         self.world.abort(self.pick(data, self.world.open))
 
-    @precondition(lambda self: self.world.requests)
+    @precondition(lambda self: self.world.by_id)
     @rule(data=st.data())
     def abort_by_id(self, data: st.DataObject) -> None:
-        request = self.pick(data, list(self.world.requests.values()))
+        request = self.pick(data, list(self.world.by_id.values()))
         request.stopped = True
         self.world.step(ev.RequestAbortAsked(request_id=request.request_id, cause="asked"))
 
@@ -194,7 +207,46 @@ class CoreModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def lose_handle_at_client(self, data: st.DataObject) -> None:
         request = self.pick(data, self.world.open)
+        if request.mirrors:
+            return  # It takes its journal back, which `GatewayJournal` cannot.
         self.world.step(ev.HandleLost(link=request.link, slot=request.slot, handle_id="h"))
+
+    @precondition(lambda self: self.world.orphans and self.gates())
+    @rule(data=st.data())
+    def open_again(self, data: st.DataObject) -> None:
+        """Let a gateway give a request whose owner it lost to whom it finds, perhaps the same."""
+        request = self.pick(data, self.world.orphans)
+        self.world.open_again(request, self.pick(data, self.gates()))
+
+    @precondition(lambda self: self.world.requests and self.world.clients)
+    @rule()
+    def replace_owner(self) -> None:
+        self.world.replace_owner()
+
+    @precondition(lambda self: any(request.mirrors for request in self.world.open))
+    @rule(data=st.data(), by_worker=st.booleans())
+    def move_elsewhere(self, data: st.DataObject, by_worker: bool) -> None:
+        """Let a gateway give a request to an owner that is not this one, and fence it here."""
+        world = self.world
+        request = self.pick(data, [request for request in world.open if request.mirrors])
+        request.lost = request.stopped = True
+        epoch = request.epoch + 1
+        workers = sorted(world.replicas) if by_worker else []
+        if workers:
+            link = self.pick(data, workers)
+            world.step(ev.Fenced(link=link, request_id=request.request_id, epoch=epoch))
+        else:
+            world.step(ev.FenceRaised(link=request.link, slot=request.slot, epoch=epoch))
+
+    @precondition(lambda self: any(request.mirrors for request in self.world.open))
+    @rule(data=st.data())
+    def fence_of_the_past(self, data: st.DataObject) -> None:
+        request = self.pick(data, [request for request in self.world.open if request.mirrors])
+        self.world.step(ev.FenceRaised(link=request.link, slot=request.slot, epoch=request.epoch))
+
+    def gates(self) -> list[int]:
+        """Links of gateways."""
+        return [link for link, client in self.world.clients.items() if client.mirrors]
 
     # Workers
 
@@ -206,32 +258,15 @@ class CoreModel(RuleBasedStateMachine):
         size=st.integers(4, 40),
     )
     def attach_replica(self, pool: str, twin: int, slots: int, units: int, size: int) -> None:
-        world = self.world
-        replica_id = f"{pool}-{twin}"
-        for older in world.replicas.values():
-            older.superseded |= older.replica_id == replica_id
-        replica = WorldReplica(world.new_link(), pool, replica_id, slots, units, size)
-        replica.listed = replica_id not in world.unlisted
-        world.replicas[replica.link] = replica
-        world.step(
-            ev.ReplicaAttached(
-                link=replica.link,
-                pool=pool,
-                replica_id=replica_id,
-                incarnation=replica.link,
-                card=WorkerCard(slots=slots),
-                state=WorkerState.READY,
-                window_units=units,
-                window_bytes=size,
-            )
-        )
+        card = msgspec.structs.replace(self.world.cards[pool], slots=slots)
+        self.world.attach_replica(pool, f"{pool}-{twin}", card, units, size)
 
     @precondition(lambda self: self.speakers())
     @rule(
         data=st.data(),
         units=st.integers(1, 3),
         ends=st.booleans(),
-        kind=st.sampled_from(["text", "text", "body", "handle"]),
+        kind=st.sampled_from(["body", "body", "handle"]),
     )
     def give_output(self, data: st.DataObject, units: int, ends: bool, kind: str) -> None:
         self.speak(self.pick(data, self.speakers()), data, units=units, ends=ends, kind=kind)
@@ -243,17 +278,29 @@ class CoreModel(RuleBasedStateMachine):
         *,
         units: int,
         ends: bool,
-        kind: str = "text",
+        kind: str = "body",
     ) -> None:
         """Let a worker give an output of one of its open lanes."""
         lane = self.pick(data, sorted(attempt.next.keys() - attempt.ended))
-        row = Row(attempt.slot, lane, attempt.next[lane], units, "abc"[:units])
-        if kind == "body":
-            row.text, row.body = "", Body(inline=b"xy")
-        elif kind == "handle":
-            row.text, row.body = "", Body(handle=_handle())
+        if attempt.contract is ResumeContract.PER_INPUT:
+            units = 1  # So that what is made again is cut as it was before.
+        row = self.made(attempt, lane, attempt.next[lane], units, kind)
         row.end = END if ends else None
         self.world.give(attempt, row)
+
+    def made(self, attempt: WorldAttempt, lane: int, pos: int, units: int, kind: str) -> Row:
+        """Make what a worker gives at a position."""
+        row = Row(attempt.slot, lane, pos, units)
+        if split_lane(lane).modality is Modality.TEXT:
+            row.text = text_at(lane, pos, units)
+            row.ids = list(range(pos, pos + units)) if attempt.ids else None
+        elif kind == "body":
+            row.body = Body(inline=b"xy")
+        else:
+            row.body = Body(handle=_handle(attempt))
+        if attempt.contract is ResumeContract.PER_INPUT:
+            row.origin = (pos // 2, pos // 2 + 1)  # Two units of every unit that it reads.
+        return row
 
     @precondition(lambda self: self.world.attempts)
     @rule(data=st.data())
@@ -275,6 +322,11 @@ class CoreModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.attempts)
     @rule(data=st.data())
+    def hand_back(self, data: st.DataObject) -> None:
+        self.world.hand_back(self.pick(data, self.world.attempts))
+
+    @precondition(lambda self: self.world.attempts)
+    @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         attempt = self.pick(data, self.world.attempts)
         self.world.let_go(attempt)
@@ -291,7 +343,8 @@ class CoreModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def lose_handle_at_worker(self, data: st.DataObject) -> None:
         attempt = self.pick(data, self.world.attempts)
-        self.world.step(ev.HandleLost(link=attempt.link, slot=attempt.slot, handle_id="h"))
+        handle_id = f"h{attempt.request.request_id}"
+        self.world.step(ev.HandleLost(link=attempt.link, slot=attempt.slot, handle_id=handle_id))
 
     @precondition(lambda self: self.world.replicas)
     @rule(data=st.data(), state=st.sampled_from(list(WorkerState)), steps=st.integers(0, 5))
@@ -322,6 +375,8 @@ class CoreModel(RuleBasedStateMachine):
     def give_out_of_order(self, data: st.DataObject, shift: int, ends: bool) -> None:
         attempt = self.pick(data, self.world.attempts)
         lane = self.pick(data, sorted(attempt.next))
+        if attempt.contract is ResumeContract.PER_INPUT:
+            return  # Until it has caught up, what is ahead may be right.
         row = Row(attempt.slot, lane, max(0, attempt.next[lane] + shift), 1, "?")
         if row.pos == attempt.next[lane]:
             return
@@ -408,9 +463,14 @@ class CoreModel(RuleBasedStateMachine):
         return among[data.draw(st.integers(0, len(among) - 1))]
 
 
-def _handle() -> Handle:
+def _handle(attempt: WorldAttempt) -> Handle:
     return Handle(
-        handle_id="h", request_id="", holder_id="", incarnation=1, address="", size_bytes=9
+        handle_id=f"h{attempt.request.request_id}",
+        request_id="",
+        holder_id="",
+        incarnation=1,
+        address="",
+        size_bytes=9,
     )
 
 

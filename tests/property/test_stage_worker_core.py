@@ -4,7 +4,13 @@ from collections import defaultdict
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from services.stage_worker.core import (
     Identity,
@@ -18,10 +24,11 @@ from services.stage_worker.core import (
 )
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
-from services.stage_worker.engines.base import Piece
-from stagemesh.link.core import Grant, Row, row_cost
+from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.link.core import Grant, LaneJournal, Row
 from stagemesh.media import Modality, Params, Request, lane_of, split_lane
 from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
+from tests.helpers.heard import Heard
 
 SLOTS = 4
 WINDOW = (3, 40)
@@ -30,6 +37,7 @@ STAGE, SOURCE_STAGE = 1, 0
 SOURCE = lane_of(SOURCE_STAGE, 0, Modality.TEXT)
 END = End(finish_reason=FinishReason.STOP)
 
+GO_ON = (ResumeContract.TOKENS, ResumeContract.REPLAY, ResumeContract.PER_INPUT)
 LANES = st.sets(st.sampled_from([Modality.TEXT, Modality.IMAGE]), min_size=1)
 BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"])
 
@@ -37,39 +45,6 @@ BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"]
 def seldom(n: int) -> st.SearchStrategy[bool]:
     """True once in `n` times; shrinks to False."""
     return st.integers(0, n - 1).map(lambda drawn: drawn == n - 1)
-
-
-class Seen:
-    """What one slot's orchestrator has heard, and what it may hear."""
-
-    def __init__(self, lanes: tuple[int, ...]) -> None:
-        self.lanes = lanes
-        self.pos = dict.fromkeys(lanes, 0)
-        self.ended: set[int] = set()
-        self.terminal = False
-        self.units_granted, self.bytes_granted = WINDOW
-        self.units = self.bytes = 0
-        self.input_next = 0
-
-    @property
-    def over(self) -> bool:
-        """Whether the last of it was heard."""
-        return self.terminal or self.ended == set(self.lanes)
-
-    def take(self, row: Row) -> None:
-        """Hear a row; everything that a receiver relies on is checked."""
-        assert not self.over, "a row after the end"
-        assert row.lane not in self.ended
-        assert row.pos == self.pos[row.lane]
-        units, size = row_cost(row)
-        if units or size:
-            assert self.units < self.units_granted, "no credit in units"
-            assert self.bytes < self.bytes_granted, "no credit in bytes"
-        self.units += units
-        self.bytes += size
-        self.pos[row.lane] += row.units
-        if row.end is not None:
-            self.ended.add(row.lane)
 
 
 class StageWorkerMachine(RuleBasedStateMachine):
@@ -84,7 +59,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.links: set[int] = set()
         self.link_count = self.slot_count = 0
-        self.heard: dict[tuple[int, int], Seen] = {}
+        self.heard: dict[tuple[int, int], Heard] = {}
         self.behaviours: dict[int, str] = {}
         self.engine: dict[int, set[Modality]] = {}
         self.aborted: set[int] = set()
@@ -92,8 +67,12 @@ class StageWorkerMachine(RuleBasedStateMachine):
         self.keys: dict[tuple[int, int], tuple[str, int]] = {}
         self.silenced: set[tuple[int, int]] = set()
         self.unknown: dict[tuple[int, int], int] = defaultdict(int)
-        self.exited = False
-        self.step(seen.EngineLoaded(slots=SLOTS))
+        self.refused = self.exited = False
+
+    @initialize(contract=st.sampled_from(ResumeContract))
+    def load(self, contract: ResumeContract) -> None:
+        """The engine is loaded, and the first orchestrator comes."""
+        self.step(seen.EngineLoaded(slots=SLOTS, contract=contract))
         self.attach(really=True)
 
     # Performing effects, as the driver does.
@@ -118,10 +97,16 @@ class StageWorkerMachine(RuleBasedStateMachine):
                 assert not self.heard[link, slot].over, "a second end"
                 assert terminal.outcome is not Outcome.COMPLETED
                 self.heard[link, slot].terminal = True
+            case do.SendHandBack(link=link, slot=slot):
+                assert link in self.links
+                assert not self.heard[link, slot].over, "a second end"
+                assert self.core.state is ProcessState.DRAINING
+                self.heard[link, slot].terminal = True
             case do.SendUnknown(link=link, slot=slot):
                 self.unknown[link, slot] += 1
                 assert self.unknown[link, slot] == 1
             case do.SendFenced(request_id=request, epoch=epoch):
+                self.refused = True
                 self.silence(request, epoch)
             case do.StartAttempt():
                 return self.start(effect)
@@ -196,6 +181,8 @@ class StageWorkerMachine(RuleBasedStateMachine):
         data=st.data(),
         request=st.sampled_from(["a", "b", "c"]),
         epoch=st.sampled_from([1, 1, 1, 2, 3]),
+        attempt=st.integers(1, 2),
+        contract=st.sampled_from([None, *ResumeContract]),
         choices=st.integers(1, 3),
         lanes=LANES,
         deadline_s=st.sampled_from([0.0, 0.0, 1.0, 5.0]),
@@ -206,17 +193,28 @@ class StageWorkerMachine(RuleBasedStateMachine):
         """An orchestrator submits a stage."""
         link = data.draw(st.sampled_from(sorted(self.links)))
         roles = []
+        resume: dict[int, LaneJournal] = {}
         for role in range(choices):
             self.slot_count += 1
             lanes = tuple(lane_of(STAGE, role, modality) for modality in sorted(more["lanes"]))
-            roles.append(RoleSpec(slot=self.slot_count, role=role, companion="", lanes=lanes))
-            self.heard[link, self.slot_count] = Seen(lanes)
+            if more["contract"] in GO_ON:
+                resume |= {lane: self.journal(data, lane, lane != lanes[0]) for lane in lanes}
+            roles.append(
+                RoleSpec(
+                    slot=self.slot_count,
+                    role=role,
+                    companion="",
+                    lanes=lanes,
+                    token_ids=data.draw(st.booleans()),
+                )
+            )
+            self.heard[link, self.slot_count] = Heard(lanes, resume, WINDOW)
             self.keys[link, self.slot_count] = (request, epoch)
             self.behaviours[self.slot_count] = data.draw(BEHAVIOURS)
         submission = Submission(
             request_id=request,
             epoch=epoch,
-            attempt=1,
+            attempt=more["attempt"],
             stage=STAGE,
             stage_name="stage",
             roles=tuple(roles),
@@ -228,8 +226,15 @@ class StageWorkerMachine(RuleBasedStateMachine):
             params=Params(),
             bridge="script",
             bridge_options={},
+            contract=more["contract"],
+            resume=resume,
         )
         self.step(seen.Submitted(link=link, submission=submission))
+
+    def journal(self, data: st.DataObject, lane: int, may_end: bool) -> LaneJournal:
+        """Draw how far a lane has come; what the engine says of it is new to the core."""
+        ended = may_end and data.draw(seldom(3))
+        return LaneJournal(lane=lane, next=data.draw(st.integers(0, 5)), end=END if ended else None)
 
     @precondition(lambda self: self.engine)
     @rule(data=st.data())
@@ -264,7 +269,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
         del self.engine[number]
         self.step(seen.PiecesMade(pieces=[Piece(attempt=number, error=error_for("aborted"))]))
 
-    @precondition(lambda self: self.core.attempts.open)
+    @precondition(lambda self: self.spoken_of())
     @rule(data=st.data(), units=st.integers(0, 5), size=st.integers(0, 60))
     def grant(self, data: st.DataObject, units: int, size: int) -> None:
         """An orchestrator took something."""
@@ -275,7 +280,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
         grant = Grant(slot, 0, heard.units_granted, heard.bytes_granted)
         self.step(seen.CreditGranted(link=link, grants=[grant]))
 
-    @precondition(lambda self: self.core.attempts.open)
+    @precondition(lambda self: self.spoken_of())
     @rule(data=st.data(), ahead=st.sampled_from([0, 0, 0, 0, -1, 2]), last=st.booleans())
     def inputs_arrive(self, data: st.DataObject, ahead: int, last: bool) -> None:
         """An orchestrator feeds a slot: in order, again, or with a gap."""
@@ -288,10 +293,14 @@ class StageWorkerMachine(RuleBasedStateMachine):
 
     def open_slots(self) -> st.SearchStrategy[tuple[int, int]]:
         """Choose among the attempts that an orchestrator waits for."""
-        attempts = self.core.attempts.spoken_of()
-        return st.sampled_from(sorted((attempt.link, attempt.slot) for attempt in attempts))
+        return st.sampled_from(self.spoken_of())
 
-    @precondition(lambda self: self.core.attempts.open)
+    def spoken_of(self) -> list[tuple[int, int]]:
+        """Give the attempts on links that are there."""
+        attempts = self.core.attempts.spoken_of()
+        return sorted((a.link, a.slot) for a in attempts if a.link in self.links)
+
+    @precondition(lambda self: self.spoken_of())
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
         """An orchestrator aborts an attempt, perhaps once more."""
@@ -311,7 +320,11 @@ class StageWorkerMachine(RuleBasedStateMachine):
         """An orchestrator silences lower epochs."""
         link = data.draw(st.sampled_from(sorted(self.links)))
         self.silence(request, epoch)
+        self.refused = False
         self.step(seen.FenceRaised(link=link, request_id=request, epoch=epoch))
+        for key, (other, lower) in self.keys.items():
+            if not self.refused and other == request and lower < epoch:
+                self.heard[key].fenced = True
 
     @rule(seconds=st.sampled_from([0.1, 0.1, 1.0]))
     def time_passes(self, seconds: float) -> None:
@@ -367,6 +380,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
                 heard.units_granted = heard.bytes_granted = 1 << 40
                 grant = Grant(slot, 0, heard.units_granted, heard.bytes_granted)
                 self.step(seen.CreditGranted(link=link, grants=[grant]))
+        self.time_passes(10.0)  # Whom nobody hears is given up.
         for attempt in list(self.core.attempts.spoken_of()):  # Those that still wait for input.
             self.step(seen.AbortAsked(link=attempt.link, slot=attempt.slot, cause="test"))
         for key, heard in self.heard.items():

@@ -1,24 +1,29 @@
-"""One request in flight: what the link's reader gives to the task that answers the client.
+"""One request in flight: what the links' readers give to the task that answers the client.
 
 The reader appends and wakes once; the task takes all that waits, writes it in one piece, and only
 then gives the credit back. The first end decides, whoever brings it: the orchestrator, the client
-that went away, the deadline, the end of the link, the drain.
+that went away, the deadline, the drain. A lost owner is no end: the stream pauses until the next
+one goes on where this journal stands.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from services.gateway.core.intake import Intake
+from services.gateway.core.journal import RequestJournal
+from services.gateway.core.redrive import Loss, LossKind, Redrive, is_refusal
 from stagemesh.errors import MeshError
-from stagemesh.link.core import NO_SOURCE, Grant, Meter, Row, Step, row_cost
-from stagemesh.media import Body, Request
+from stagemesh.link.core import NO_SOURCE, Grant, Meter, Placed, Row, Step, row_cost
+from stagemesh.media import Body, Handle, Request
 from stagemesh.outcome import ErrorInfo, Outcome, Terminal, error_for
 
-__all__ = ["Exchange", "Owner", "State", "Taken", "ended_by"]
+__all__ = ["Exchange", "Keeper", "Owner", "State", "Taken", "ended_by"]
+
+
+_LEAST_S: Final = 0.001
 
 
 class State(Enum):
@@ -31,16 +36,26 @@ class State(Enum):
 
 
 class Owner(Protocol):
-    """The link side of an exchange."""
+    """The orchestrator that has an exchange."""
 
     def grant(self, exchange: "Exchange", grant: Grant) -> None:
         """Return credit."""
 
     def abort(self, exchange: "Exchange", cause: str) -> None:
-        """Tell the orchestrator to stop, and wait a while for its answer."""
+        """Tell it to stop, and wait a while for its answer."""
 
     def handle_lost(self, exchange: "Exchange", handle_id: str) -> None:
-        """Tell the orchestrator that the bytes of an output could not be had."""
+        """Tell it that the bytes of an output could not be had, and are to be given again."""
+
+    def leave(self, exchange: "Exchange") -> None:
+        """Forget the exchange; what still comes of it means nothing."""
+
+
+class Keeper(Protocol):
+    """Whoever finds owners for exchanges."""
+
+    def lost(self, exchange: "Exchange", loss: Loss, owner: "Owner | None") -> None:
+        """Find an open exchange another owner than the one it had, or end it."""
 
     def release(self, exchange: "Exchange") -> None:
         """Forget an exchange that is done."""
@@ -54,11 +69,12 @@ class Taken(msgspec.Struct, gc=False):
 
 
 class Exchange:
-    """A request that an orchestrator has; used by one task, and fed by its link."""
+    """A request from its first owner to its end; used by one task, and fed by its owner's link."""
 
     __slots__ = (
-        "_fetch", "_intake", "_meter", "_on_drop", "_owner", "_rows", "_waiter", "deadline",
-        "request_id", "slot", "state", "terminal",
+        "_behind", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_on_drop", "_owner",
+        "_proven", "_rows", "_waiter", "_window", "deadline", "deadline_at_s", "journal", "redrive",
+        "request", "request_id", "retry", "slot", "state", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -66,81 +82,144 @@ class Exchange:
         request: Request,
         *,
         request_id: str,
-        slot: int,
         window: tuple[int, int],
-        owner: Owner,
+        keeper: Keeper,
+        journal: RequestJournal,
+        redrive: Redrive,
+        deadline_at_s: float,
         fetch: Callable[[Body], Awaitable[Body]],
         on_drop: Callable[[], None],
     ) -> None:
+        self.request = request
         self.request_id = request_id
-        self.slot = slot
+        self.slot = 0
         self.state = State.OPEN
         self.terminal: Terminal | None = None
+        self.journal = journal
+        self.redrive = redrive
+        self.deadline_at_s = deadline_at_s
+        """When its client's time is up, by the loop's clock; 0 if it set none."""
         self.deadline: asyncio.TimerHandle | None = None
-        self._intake = Intake(request.choices, request.modalities)
+        self.retry: asyncio.TimerHandle | None = None
+        self._keeper = keeper
+        self._owner: Owner | None = None
+        self._proven = False
+        self._window = window
         self._meter = Meter(*window)
-        self._owner = owner
         self._fetch = fetch
         self._on_drop = on_drop
+        # What came and was not taken; a row's slot is the epoch that it came under.
         self._rows: list[Row] = []
+        # From the first whose bytes are elsewhere on: rows, and whether each waits to be delivered.
+        self._behind: list[tuple[Row, bool]] = []
+        # A success that came before the bytes of all that it completes.
+        self._complete: Terminal | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The number of its owner; 0 before the first."""
+        return self.redrive.epoch
+
+    def deadline_left_s(self, now_s: float) -> float:
+        """How much of the client's time is left, hardly any at least; 0 if it set none."""
+        return max(_LEAST_S, self.deadline_at_s - now_s) if self.deadline_at_s else 0.0
+
+    def opened(self, owner: Owner, slot: int, now_s: float) -> None:
+        """Note its owner, under a new epoch; its credit begins anew."""
+        self._owner = owner
+        self.slot = slot
+        self._proven = False
+        self._meter = Meter(*self._window)
+        self.redrive.opened(now_s)
 
     async def take(self) -> Taken:
-        """Wait until something came, and take all of it, with the bytes behind handles.
+        """Wait until something came, and take what can be had of it, with bytes behind handles.
 
         After the terminal was given there is nothing more to take.
         """
-        while not self._rows and self.terminal is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+        while not self._rows and (self._behind or self.terminal is None):
+            if self._behind:
+                await self._fetch_first()
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
         rows, self._rows = self._rows, []
-        for index, row in enumerate(rows):
-            if row.body is not None and (handle := row.body.handle) is not None:
-                try:
-                    row.body = await self._fetch(row.body)
-                except MeshError as error:
-                    self._owner.handle_lost(self, handle.handle_id)
-                    self.fail(error.info)
-                    # What follows the missing piece would be a gap in the client's eyes.
-                    self._rows.clear()
-                    return Taken(rows[:index], self.terminal)
-        # While bytes were fetched more may have come; the terminal goes with the last of it.
-        return Taken(rows, None if self._rows else self.terminal)
+        return Taken(rows, None if self._behind else self.terminal)
 
     def settle(self, rows: list[Row]) -> None:
         """Give back the credit of rows that the client has, or that are kept for it."""
-        if self.state is not State.OPEN:
+        if self.state is not State.OPEN or self._owner is None:
             return
+        epoch = self.epoch
         units = size = 0
         for row in rows:
-            cost = row_cost(row)
-            units += cost[0]
-            size += cost[1]
+            # The credit of an earlier owner went with it.
+            if row.slot == epoch:
+                cost = row_cost(row)
+                units += cost[0]
+                size += cost[1]
         totals = self._meter.took(units, size)
         if totals is not None:
             self._owner.grant(self, Grant(self.slot, NO_SOURCE, *totals))
 
     def push(self, row: Row) -> None:
-        """Take one row from the link; what is not visible, or comes after the end, is dropped."""
-        if self.state is not State.OPEN or not row.visible:
+        """Take one row from the owner's link; what comes after the end is dropped."""
+        if self.state is not State.OPEN:
             return
-        step = self._intake.check(row)
+        if not self._proven:
+            self._progress()
+        step = self.journal.take(row)
         if step is Step.ACCEPT:
-            self._rows.append(row)
-            self._wake()
+            if row.visible:
+                row.slot = self.redrive.epoch
+                waits = self.journal.waits(row.lane)
+                if waits or self._behind:
+                    self._behind.append((row, waits))
+                else:
+                    self._rows.append(row)
+                self._wake()
         elif step is Step.DROP:
-            self._on_drop()
+            self._drop(row)
         else:
             self.fail(
                 error_for(
                     "protocol_error",
                     f"Lane {row.lane:#x} came at {row.pos}, not at "
-                    f"{self._intake.expected(row.lane)}.",
+                    f"{self.journal.expected(row.lane)}.",
                 )
             )
 
+    def place(self, placed: Placed) -> None:
+        """Note where a stage was given."""
+        if self.state is State.OPEN:
+            self._progress()
+            self.journal.place(placed)
+
+    def reset(self, stages: set[int]) -> None:
+        """Drop the lanes of stages that start again; what the client has cannot be dropped."""
+        if self.state is not State.OPEN:
+            return
+        self._progress()
+        self._rows = [row for row in self._rows if row.lane >> 20 not in stages]
+        self._behind = [one for one in self._behind if one[0].lane >> 20 not in stages]
+        self._go_on()
+        if not self.journal.reset(stages):
+            self.fail(
+                error_for("internal_error", "Stages start again whose outputs were delivered.")
+            )
+
     def finish(self, terminal: Terminal) -> None:
-        """Take the orchestrator's end; one that crosses a decision of our own is only noted."""
+        """Take the owner's end; one that crosses a decision of our own is only noted."""
+        if self.state is State.OPEN:
+            if terminal.error is not None and is_refusal(terminal, self.epoch):
+                self.lose(Loss(kind=LossKind.REFUSED, info=terminal.error))
+                return
+            if terminal.outcome is Outcome.COMPLETED and self._behind:
+                self._complete = terminal
+                self._leave()
+                return
         self._decide(terminal)
         self._close()
 
@@ -155,19 +234,106 @@ class Exchange:
         """End it for a cause that was found here."""
         self._end_here(Terminal(outcome=outcome, error=info), info.reason)
 
-    def lose(self, reason: str) -> None:
-        """End it because its link is over."""
-        self.finish(
-            Terminal(
-                outcome=Outcome.FAILED,
-                error=error_for("link_lost", f"The link to the orchestrator ended ({reason})."),
-            )
-        )
+    def lose(self, loss: Loss) -> None:
+        """Take it from an owner that is lost; one that is being ended has its end by that."""
+        owner = self._owner
+        self._leave()
+        if self.state is State.OPEN:
+            self._drop_waiting()
+            self._keeper.lost(self, loss, owner)
+        else:
+            self._close()
+
+    async def _fetch_first(self) -> None:
+        """Fetch the bytes of the row that holds up those behind it; it may be dropped meanwhile."""
+        row, _ = self._behind[0]
+        assert row.body is not None
+        assert row.body.handle is not None
+        self._gone = asyncio.get_running_loop().create_future()
+        fetching = asyncio.ensure_future(self._fetch(row.body))
+        try:
+            await asyncio.wait((fetching, self._gone), return_when=asyncio.FIRST_COMPLETED)
+            if not fetching.done() or not self._behind or self._behind[0][0] is not row:
+                return
+            body = fetching.result()
+        except MeshError as error:
+            self._give_again(row, row.body.handle, error.info)
+            return
+        finally:
+            self._gone = None
+            fetching.cancel()
+            fetching.add_done_callback(_forget)
+        del self._behind[0]
+        self.journal.deliver(row)
+        row.body = body
+        self._rows.append(row)
+        self._go_on()
+        if self._complete is not None and not self._behind:
+            self._decide(self._complete)
+            self._close()
+
+    def _go_on(self) -> None:
+        """Let rows go up to the next whose bytes are elsewhere; what is fetched now may be void."""
+        behind = self._behind
+        count = 0
+        for row, waits in behind:
+            if row.body is not None and row.body.handle is not None:
+                break
+            if waits:
+                self.journal.deliver(row)
+            self._rows.append(row)
+            count += 1
+        self._behind = behind[count:]
+        self._stop_fetching()
+
+    def _give_again(self, row: Row, handle: Handle, info: ErrorInfo) -> None:
+        """Have the owner give a row again whose bytes are lost, and what follows in its lane."""
+        lost = [other for other, _ in self._behind if other.lane == row.lane]
+        self._behind = [one for one in self._behind if one[0].lane != row.lane]
+        self.journal.take_back(row.lane)
+        self._go_on()
+        if self.state is not State.OPEN:
+            return
+        if self._owner is not None:
+            self._owner.handle_lost(self, handle.handle_id)
+            self.settle(lost)
+        if (verdict := self.redrive.handle_lost(info)) is not None:
+            self.fail(verdict)
+        elif self._complete is not None:
+            self.lose(Loss(kind=LossKind.HANDLE, info=info))
+
+    def _drop_waiting(self) -> None:
+        """Drop what nobody fetches any more, and a success that stood on it."""
+        self._rows += [row for row, waits in self._behind if not waits]
+        self._behind = []
+        self.journal.take_all_back()
+        self._complete = None
+        self._stop_fetching()
+
+    def _stop_fetching(self) -> None:
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def _drop(self, row: Row) -> None:
+        """Drop a row that is of no use; it has cost its sender credit all the same."""
+        self._on_drop()
+        if row.visible:
+            row.slot = self.epoch
+            self.settle([row])
+
+    def _progress(self) -> None:
+        self._proven = True
+        self.redrive.progress()
 
     def _end_here(self, terminal: Terminal, cause: str) -> None:
-        if self.state is State.OPEN:
+        if self.state is not State.OPEN:
+            return
+        self._drop_waiting()
+        self._decide(terminal)
+        if self._owner is None:
+            self._close()
+        else:
             self.state = State.ENDING
-            self._decide(terminal)
             self._owner.abort(self, cause)
 
     def _decide(self, terminal: Terminal) -> None:
@@ -175,12 +341,19 @@ class Exchange:
             self.terminal = terminal
             self._wake()
 
+    def _leave(self) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.leave(self)
+
     def _close(self) -> None:
         if self.state is not State.DONE:
             self.state = State.DONE
-            if self.deadline is not None:
-                self.deadline.cancel()
-            self._owner.release(self)
+            for timer in (self.deadline, self.retry):
+                if timer is not None:
+                    timer.cancel()
+            self._leave()
+            self._keeper.release(self)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -194,3 +367,9 @@ def ended_by(terminal: Terminal) -> ErrorInfo:
         return terminal.error
     reasons = {Outcome.CANCELLED: "aborted", Outcome.DEADLINE_EXCEEDED: "deadline_exceeded"}
     return error_for(reasons.get(terminal.outcome, "internal_error"))
+
+
+def _forget(fetching: "asyncio.Future[Body]") -> None:
+    """Take note of how a fetch ended that nobody waits for any more."""
+    if not fetching.cancelled():
+        fetching.exception()

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from services.gateway.client.exchange import Exchange
 from services.gateway.client.peers import Peer
 from services.gateway.translate import SelfPortrait, hello_of, ping_of
 from stagemesh.api.orchestrator.v1 import gateway_link_service_pb2_grpc
@@ -31,7 +30,7 @@ class Line:
         tls: Tls | None,
         insecure: bool,
         abort_wait_s: float,
-        on_release: Callable[[Exchange], None],
+        on_news: Callable[[], None],
     ) -> None:
         self.endpoint = endpoint
         self.peer: Peer | None = None
@@ -41,7 +40,7 @@ class Line:
         self._tls = tls
         self._insecure = insecure
         self._abort_wait_s = abort_wait_s
-        self._on_release = on_release
+        self._on_news = on_news
         self._listed = True
         self._over = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -68,23 +67,33 @@ class Line:
     def attached(self, link: Link) -> None:
         """See `LinkEvents`."""
         try:
-            self.peer = Peer(link, abort_wait_s=self._abort_wait_s, on_release=self._released)
+            self.peer = Peer(
+                link,
+                abort_wait_s=self._abort_wait_s,
+                outbox_bytes_max=self._policy.outbox_bytes_max,
+                on_news=self._on_news,
+                on_leave=self._retire_if_idle,
+            )
         except MeshError as error:
             link.close(f"its Hello cannot be read: {error}")
             return
         self.peer.listed = self._listed
         _log.info("linked", extra={"peer": link.peer.id, "address": self.endpoint.address})
+        self._on_news()
 
     def received(self, link: Link, received: Received) -> None:
         """See `LinkEvents`."""
-        if self.peer is not None:
+        if self.peer is not None and self.peer.link is link:
             self.peer.received(received)
 
     def lost(self, link: Link, reason: str) -> None:
         """See `LinkEvents`."""
         peer, self.peer = self.peer, None
         if peer is not None:
-            _log.info("link_ended", extra={"peer": link.peer.id, "reason": reason})
+            _log.info(
+                "link_ended",
+                extra={"peer": link.peer.id, "reason": reason, "requests": peer.open_requests},
+            )
             peer.lost(reason)
         self._over.set()
         self._retire_if_idle()
@@ -101,10 +110,6 @@ class Line:
                 policy=self._policy,
                 name=self.endpoint.address,
             ).run()
-
-    def _released(self, exchange: Exchange) -> None:
-        self._on_release(exchange)
-        self._retire_if_idle()
 
     def _retire_if_idle(self) -> None:
         idle = self.peer is None or not self.peer.open_requests

@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from services.gateway.client.exchange import Exchange
+from services.gateway.client.exchange import Exchange, Owner
 from services.gateway.client.lines import Line
 from services.gateway.client.media import Media
 from services.gateway.client.peers import Peer
+from services.gateway.client.redrives import Redrives
 from services.gateway.core.choice import choose
-from services.gateway.translate import SelfPortrait, open_frame
+from services.gateway.core.journal import RequestJournal
+from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
+from services.gateway.translate import SelfPortrait
 from stagemesh.discovery import Endpoint, Source
 from stagemesh.errors import MeshError
 from stagemesh.link.pump import LinkPolicy
@@ -37,6 +40,10 @@ class ClientPolicy:
     """How long after its deadline a request is ended here, where the orchestrator did not."""
     abort_wait_s: float = 5.0
     """How long an abort may stay unanswered before its request is forgotten."""
+    redrive: RedrivePolicy = field(default_factory=RedrivePolicy)
+    """What becomes of requests whose orchestrator is lost."""
+    journal_bytes_max: int = 4 * 1024 * 1024
+    """Of what one request has produced; above it, it cannot be given to another orchestrator."""
     open_bytes_max: int = 3 * 1024 * 1024
     """Of one request on the link; large media does not count."""
 
@@ -55,6 +62,7 @@ class Orchestrators:
         tls: Tls | None,
         insecure: bool,
         on_drop: Callable[[], None],
+        on_loss: Callable[[LossKind], None],
     ) -> None:
         self._source = source
         self.portrait = portrait
@@ -64,6 +72,9 @@ class Orchestrators:
         self._tls = tls
         self._insecure = insecure
         self._on_drop = on_drop
+        self._on_loss = on_loss
+        self._exchanges: dict[str, Exchange] = {}
+        self._redrives = Redrives(self._peers, open_bytes_max=policy.open_bytes_max)
         self._lines: dict[Endpoint, Line] = {}
         self._draining = False
 
@@ -79,8 +90,8 @@ class Orchestrators:
 
     @property
     def open_requests(self) -> int:
-        """How many requests are open."""
-        return sum(peer.open_requests for peer in self._peers())
+        """How many requests are open, with or without an owner."""
+        return len(self._exchanges)
 
     @property
     def models(self) -> dict[str, PublishedModelValue]:
@@ -110,36 +121,42 @@ class Orchestrators:
 
     def _open(self, request: Request, request_id: str, deadline_s: float) -> Exchange:
         peer = choose(self._peers(), request.model)
-        slot = peer.slots.next()
-        frame = open_frame(
-            slot=slot, request_id=request_id, deadline_left_s=deadline_s, request=request
-        )
-        if frame.ByteSize() > self._policy.open_bytes_max:
-            raise MeshError(
-                error_for(
-                    "body_too_large",
-                    f"The messages are larger than {self._policy.open_bytes_max} bytes.",
-                    param="messages",
-                )
-            )
+        policy = self._policy
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
         exchange = Exchange(
             request,
             request_id=request_id,
-            slot=slot,
             window=(self.portrait.window_units, self.portrait.window_bytes),
-            owner=peer,
+            keeper=self,
+            journal=RequestJournal(
+                request.choices, request.modalities, bytes_max=policy.journal_bytes_max
+            ),
+            redrive=Redrive(policy.redrive),
+            deadline_at_s=now_s + deadline_s if deadline_s else 0.0,
             fetch=self._media.fetch,
             on_drop=self._on_drop,
         )
-        exchange.deadline = asyncio.get_running_loop().call_later(
-            (deadline_s or self._policy.deadline_max_s) + self._policy.deadline_slack_s,
+        peer.give(exchange, now_s, open_bytes_max=policy.open_bytes_max)
+        exchange.deadline = loop.call_later(
+            (deadline_s or policy.deadline_max_s) + policy.deadline_slack_s,
             exchange.fail,
             error_for("deadline_exceeded"),
             Outcome.DEADLINE_EXCEEDED,
         )
-        peer.exchanges[slot] = exchange
-        peer.link.send_frame(frame)
+        self._exchanges[request_id] = exchange
         return exchange
+
+    def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
+        """See `Keeper`."""
+        self._on_loss(loss.kind)
+        self._redrives.lost(exchange, loss, owner)
+
+    def release(self, exchange: Exchange) -> None:
+        """See `Keeper`."""
+        self._exchanges.pop(exchange.request_id, None)
+        self._redrives.forget(exchange)
+        self._media.release(exchange.request_id)
 
     def drain(self) -> None:
         """Take nothing new, and say so."""
@@ -149,9 +166,8 @@ class Orchestrators:
 
     def end_all(self, info: ErrorInfo) -> None:
         """End every request that is still open."""
-        for peer in list(self._peers()):
-            for exchange in list(peer.exchanges.values()):
-                exchange.fail(info)
+        for exchange in list(self._exchanges.values()):
+            exchange.fail(info)
 
     async def close(self) -> None:
         """End all links in good order."""
@@ -174,7 +190,7 @@ class Orchestrators:
                 tls=self._tls,
                 insecure=self._insecure,
                 abort_wait_s=self._policy.abort_wait_s,
-                on_release=self._released,
+                on_news=self._redrives.news,
             )
             self._lines[endpoint] = line
             line.start(tasks, self._ended)
@@ -183,9 +199,6 @@ class Orchestrators:
 
     def _ended(self, line: Line) -> None:
         self._lines.pop(line.endpoint, None)
-
-    def _released(self, exchange: Exchange) -> None:
-        self._media.release(exchange.request_id)
 
     def _peers(self) -> Iterator[Peer]:
         return (line.peer for line in self._lines.values() if line.peer is not None)

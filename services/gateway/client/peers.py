@@ -6,18 +6,20 @@ from collections.abc import Callable
 from typing import Final
 
 from services.gateway.client.exchange import Exchange
+from services.gateway.core.redrive import Loss, LossKind
 from services.gateway.translate import (
     abort_frame,
     fence_frame,
     handle_lost_frame,
     models_of,
+    open_frames,
     takes_work,
     terminal_of,
 )
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Grant, SlotMint
-from stagemesh.link.pump import Link, Received
+from stagemesh.link.pump import Link, Received, placed_from_proto
 from stagemesh.outcome import ErrorInfo, Outcome, Terminal, error_for
 from stagemesh.wire import PublishedModelValue
 
@@ -26,12 +28,27 @@ __all__ = ["FENCED_MAX", "Peer"]
 FENCED_MAX: Final = 4096
 """How many slots a peer is remembered to have been told of."""
 
+_UNKNOWN: Final = Loss(
+    kind=LossKind.UNKNOWN,
+    info=error_for("link_lost", "The orchestrator does not know the request."),
+)
+_HANDED_BACK: Final = Loss(
+    kind=LossKind.HANDED_BACK,
+    info=error_for("link_lost", "The orchestrator gave the request back."),
+)
+
 
 class Peer:
     """An orchestrator for as long as its link is open."""
 
     def __init__(
-        self, link: Link, *, abort_wait_s: float, on_release: Callable[[Exchange], None]
+        self,
+        link: Link,
+        *,
+        abort_wait_s: float,
+        outbox_bytes_max: int,
+        on_news: Callable[[], None],
+        on_leave: Callable[[], None],
     ) -> None:
         """Read the peer's Hello.
 
@@ -46,7 +63,9 @@ class Peer:
         self._ready = takes_work(link.peer.state)
         self._gone = False
         self._abort_wait_s = abort_wait_s
-        self._on_release = on_release
+        self._outbox_bytes_max = outbox_bytes_max
+        self._on_news = on_news
+        self._on_leave = on_leave
         # The latest slots that were answered with a fence, so that each is answered once.
         self._fenced: OrderedDict[int, None] = OrderedDict()
 
@@ -64,6 +83,38 @@ class Peer:
         """Whether it publishes a pipeline under this name."""
         return model in self.models
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether so much more may wait on the link, with a half of it left for the rest."""
+        return 2 * (self.link.waiting_bytes + size_bytes) <= self._outbox_bytes_max
+
+    def give(self, exchange: Exchange, now_s: float, *, open_bytes_max: int) -> None:
+        """Give it a request, with what that has produced so far.
+
+        Raises:
+            MeshError: If it is the request's first owner and the request is too large.
+        """
+        slot = self.slots.next()
+        frames = open_frames(
+            slot=slot,
+            request_id=exchange.request_id,
+            epoch=exchange.epoch + 1,
+            deadline_left_s=exchange.deadline_left_s(now_s),
+            request=exchange.request,
+            journal=exchange.journal.export(),
+        )
+        if not exchange.epoch and frames[0].ByteSize() > open_bytes_max:
+            raise MeshError(
+                error_for(
+                    "body_too_large",
+                    f"The messages are larger than {open_bytes_max} bytes.",
+                    param="messages",
+                )
+            )
+        self.exchanges[slot] = exchange
+        exchange.opened(self, slot, now_s)
+        for frame in frames:
+            self.link.send_frame(frame)
+
     def received(self, received: Received) -> None:
         """Take what came on the link, in its order."""
         exchanges = self.exchanges
@@ -77,10 +128,11 @@ class Peer:
             self._take_frame(frame)
 
     def lost(self, reason: str) -> None:
-        """End everything on the link."""
+        """Give everything on the link up; it goes on elsewhere."""
         self._gone = True
+        info = error_for("link_lost", f"The link to the orchestrator ended ({reason}).")
         for exchange in list(self.exchanges.values()):
-            exchange.lose(reason)
+            exchange.lose(Loss(kind=LossKind.LINK, info=info))
 
     def grant(self, exchange: Exchange, grant: Grant) -> None:
         """See `Owner`."""
@@ -99,10 +151,10 @@ class Peer:
         """See `Owner`."""
         self.link.send_frame(handle_lost_frame(exchange.slot, handle_id))
 
-    def release(self, exchange: Exchange) -> None:
-        """See `Owner`."""
+    def leave(self, exchange: Exchange) -> None:
+        """See `Owner`: what still comes of it is fenced."""
         if self.exchanges.pop(exchange.slot, None) is not None:
-            self._on_release(exchange)
+            self._on_leave()
 
     def _give_up(self, exchange: Exchange) -> None:
         """Forget a request whose abort nobody answered; what still comes of it is fenced."""
@@ -114,8 +166,14 @@ class Peer:
         match frame.WhichOneof("kind"):
             case "terminal":
                 self._end(frame.terminal)
+            case "placed":
+                self._place(frame.placed)
+            case "reset":
+                self._reset(frame.reset)
             case "unknown":
-                self._end_slot(frame.unknown.slot, error_for("link_lost", "The request is gone."))
+                self._lose(frame.unknown.slot, _UNKNOWN)
+            case "hand_back":
+                self._lose(frame.hand_back.slot, _HANDED_BACK)
             case "ping":
                 self._hear(frame.ping)
             case "go_away":
@@ -136,6 +194,25 @@ class Peer:
         if exchange is not None:
             exchange.finish(Terminal(outcome=Outcome.FAILED, error=info))
 
+    def _lose(self, slot: int, loss: Loss) -> None:
+        exchange = self.exchanges.get(slot)
+        if exchange is not None:
+            exchange.lose(loss)
+
+    def _place(self, message: link_pb2.Placed) -> None:
+        exchange = self.exchanges.get(message.slot)
+        if exchange is None:
+            self._fence(message.slot)
+        else:
+            exchange.place(placed_from_proto(message))
+
+    def _reset(self, message: link_pb2.Reset) -> None:
+        exchange = self.exchanges.get(message.slot)
+        if exchange is None:
+            self._fence(message.slot)
+        else:
+            exchange.reset(set(message.stages))
+
     def _hear(self, ping: link_pb2.Ping) -> None:
         self._ready = takes_work(ping.state)
         if ping.has_pipelines:
@@ -143,6 +220,8 @@ class Peer:
                 self.models = models_of(ping)
             except MeshError as error:
                 self.link.close(f"its news cannot be read: {error}")
+                return
+        self._on_news()
 
     def _fence(self, slot: int) -> None:
         if slot in self._fenced:

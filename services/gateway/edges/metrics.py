@@ -39,3 +39,6 @@ class GatewayMetrics:
         self.dropped = registry.counter(
             "gateway_dropped_rows", "Outputs that had been delivered before."
         ).labels()
+        self.losses = registry.counter(
+            "gateway_lost_owners", "Orchestrators that open requests lost, by how.", ("kind",)
+        )

@@ -2,6 +2,7 @@
 
 import math
 from collections import OrderedDict
+from typing import Final
 
 from services.orchestrator.core.request import OpenRequest
 from stagemesh.errors import MeshError
@@ -10,9 +11,15 @@ from stagemesh.pipeline import Pipeline
 
 __all__ = ["Admission"]
 
+_AGAIN: Final = 2
+"""How many times the limits hold for requests that another owner had."""
+
 
 class Admission:
-    """One pipeline's limits; the mesh file's totals are shared by `orchestrators`."""
+    """One pipeline's limits; the mesh file's totals are shared by `orchestrators`.
+
+    Requests that another owner had go before new ones, and up to twice as far.
+    """
 
     def __init__(self, pipeline: Pipeline, *, orchestrators: int, retry_after_s: float) -> None:
         limits = pipeline.limits
@@ -22,15 +29,20 @@ class Admission:
         self._bytes_max = math.ceil(limits.input_bytes_max / orchestrators)
         self._retry_after_s = retry_after_s
         self._waiting: OrderedDict[int, OpenRequest] = OrderedDict()
-        self.running = 0
+        self._running: set[int] = set()
         self.input_bytes = 0
+
+    @property
+    def running(self) -> int:
+        """How many requests run."""
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
         return len(self._waiting)
 
-    def check(self, input_bytes: int) -> None:
+    def check(self, input_bytes: int, *, again: bool = False) -> None:
         """See whether a request with so many bytes of input finds room.
 
         Raises:
@@ -40,8 +52,11 @@ class Admission:
             raise MeshError(
                 error_for("body_too_large", f"The input may have at most {self._bytes_max} bytes.")
             )
-        no_place = self.running >= self._running_max and self.waiting >= self._waiting_max
-        if no_place or self.input_bytes + input_bytes > self._bytes_max:
+        times = _AGAIN if again else 1
+        no_place = (
+            self.running >= times * self._running_max and self.waiting >= times * self._waiting_max
+        )
+        if no_place or self.input_bytes + input_bytes > times * self._bytes_max:
             raise MeshError(
                 error_for(
                     "queue_full",
@@ -54,19 +69,30 @@ class Admission:
         """Take a request in that was checked; it waits until `next_admitted` gives it."""
         self.input_bytes += request.input_bytes
         self._waiting[request.number] = request
+        if request.epoch > 1:
+            self._waiting.move_to_end(request.number, last=False)
 
     def next_admitted(self) -> OpenRequest | None:
         """Take the next request that may run now, oldest first."""
-        if not self._waiting or self.running >= self._running_max:
+        if not self._waiting:
             return None
-        self.running += 1
-        return self._waiting.popitem(last=False)[1]
+        number, request = next(iter(self._waiting.items()))
+        times = _AGAIN if request.epoch > 1 else 1
+        if self.running >= times * self._running_max:
+            return None
+        del self._waiting[number]
+        self._running.add(number)
+        return request
+
+    def set_apart(self, request: OpenRequest) -> None:
+        """Let a request wait no longer that will not run."""
+        self._waiting.pop(request.number, None)
 
     def leave(self, request: OpenRequest) -> None:
         """Give up the place of a request that is done, wherever it was."""
         self.input_bytes -= request.input_bytes
-        if self._waiting.pop(request.number, None) is None:
-            self.running -= 1
+        self._waiting.pop(request.number, None)
+        self._running.discard(request.number)
 
     def all_waiting(self) -> list[OpenRequest]:
         """Give the requests that wait, oldest first."""

@@ -10,13 +10,14 @@ from services.orchestrator.core.ending import (
     abort_attempt,
     fail,
     let_go,
+    set_aside,
     stop,
     take_usage,
 )
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.placing import pend_again
-from services.orchestrator.core.replicas import Replica
-from services.orchestrator.core.request import Attempt, Standing, Verdict
+from services.orchestrator.core.replicas import Replica, WorkerState
+from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal
@@ -27,9 +28,10 @@ __all__ = [
     "finish_attempt",
     "forget_slot",
     "grant_inputs",
+    "hand_back_attempt",
     "late_row",
     "lose_attempt",
-    "lose_handle",
+    "stall_attempt",
 ]
 
 REFUSALS: Final = frozenset(
@@ -44,6 +46,11 @@ REFUSALS: Final = frozenset(
 )
 
 
+_BEGUN: Final = frozenset({AttemptState.STREAMING, AttemptState.FINISHED})
+
+_LOSSES: Final = {Loss.WORK: "The worker gave the attempt up."}
+
+
 def finish_attempt(state: State, attempt: Attempt) -> None:
     """End an attempt whose lanes have all ended."""
     if attempt.state is AttemptState.STOPPING:
@@ -51,8 +58,9 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
         return
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
-    if all(other.state is AttemptState.FINISHED for other in group.attempts):
+    if not (group.live() or group.idle_roles or group.standing is Standing.LOST):
         group.standing = Standing.OVER
+        group.release_inputs()
 
 
 def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -> None:
@@ -64,6 +72,9 @@ def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -
     take_usage(attempt.group.request, terminal.usage, terminal.timings)
     if attempt.state is AttemptState.STOPPING:
         _stopped(state, attempt)
+        return
+    if terminal.outcome is Outcome.CANCELLED and _unasked(terminal.error):
+        _lose(state, attempt, AttemptState.CANCELLED, Loss.WORK)
         return
     error = _named(attempt, terminal)
     if terminal.outcome is Outcome.REJECTED and _may_be_refused(attempt, error):
@@ -80,13 +91,37 @@ def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -
         fail(state, request, error)
 
 
-def lose_attempt(state: State, attempt: Attempt) -> None:
+def lose_attempt(state: State, attempt: Attempt, loss: Loss) -> None:
     """End an attempt that its worker does not have any more."""
     if attempt.state is AttemptState.STOPPING:
         _stopped(state, attempt)
-        return
-    let_go(state, attempt, AttemptState.LOST)
-    attempt.group.standing = Standing.LOST
+    else:
+        _lose(state, attempt, AttemptState.LOST, loss)
+
+
+def stall_attempt(state: State, attempt: Attempt) -> None:
+    """Give up an attempt whose replica stands still; its engine slot stays taken."""
+    if attempt.running:
+        error = attempt.error("replica_lost", "The replica has work and makes no step.")
+        set_aside(state, attempt, "stalled")
+        attempt.group.lose(Loss.CRASH, error)
+
+
+def hand_back_attempt(state: State, replica: Replica, slot: int) -> None:
+    """Take an attempt back that a worker gave up in good order.
+
+    That costs nothing if something came of it or the worker is leaving; else it might go on so.
+    """
+    attempt = replica.attempts.get(slot)
+    if attempt is None:
+        _free_leftover(state, replica, slot)
+    elif attempt.state is AttemptState.STOPPING:
+        _stopped(state, attempt)
+    else:
+        streamed = attempt.state is AttemptState.STREAMING
+        free = streamed or replica.state is not WorkerState.READY
+        attempt.group.avoid.add(replica.link)
+        _lose(state, attempt, AttemptState.CANCELLED, Loss.HANDED_BACK if free else Loss.WORK)
 
 
 def forget_slot(state: State, replica: Replica, slot: int) -> None:
@@ -95,7 +130,7 @@ def forget_slot(state: State, replica: Replica, slot: int) -> None:
     if attempt is None:
         _free_leftover(state, replica, slot)
     else:
-        lose_attempt(state, attempt)
+        lose_attempt(state, attempt, Loss.WORK)
 
 
 def break_off(state: State, attempt: Attempt, what: str) -> None:
@@ -142,9 +177,16 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
             pump_feed(state, feed, attempt.group.request)
 
 
-def lose_handle(state: State, attempt: Attempt) -> None:
-    """End a request one of whose workers could not fetch its input."""
-    fail(state, attempt.group.request, attempt.error("handle_lost"))
+def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:
+    """End an attempt; what it has not given is to be made by another one."""
+    error = attempt.error("replica_lost", _LOSSES.get(loss, ""))
+    let_go(state, attempt, to)
+    attempt.group.lose(loss, error)
+
+
+def _unasked(error: ErrorInfo | None) -> bool:
+    """Whether a worker that cancelled names no cause but that."""
+    return error is None or error.code is ErrorCode.ABORTED
 
 
 def _stopped(state: State, attempt: Attempt) -> None:
@@ -153,10 +195,10 @@ def _stopped(state: State, attempt: Attempt) -> None:
 
 
 def _may_be_refused(attempt: Attempt, error: ErrorInfo) -> bool:
-    """Whether nothing came of the attempt's group yet, so that it can begin elsewhere."""
-    group = attempt.group
-    begun = any(lane.cursor.next or lane.cursor.ended for lane in group.lanes)
-    taken = any(feed.accepted for other in group.attempts for feed in other.feeds.values())
+    """Whether nothing came of the submission yet, so that it can be made elsewhere."""
+    beside = [other for other in attempt.group.attempts if other.number == attempt.number]
+    begun = any(other.state in _BEGUN for other in beside)
+    taken = any(feed.accepted for other in beside for feed in other.feeds.values())
     submitted = attempt.state is AttemptState.SUBMITTED
     return error.code in REFUSALS and submitted and not begun and not taken
 
@@ -166,22 +208,21 @@ def _refused(state: State, attempt: Attempt, error: ErrorInfo) -> None:
     state.counts.refusals += 1
     group.refusal = error
     group.avoid.add(attempt.replica.link)
-    if not group.unfed:
-        group.unfed = True
-        for lane in group.sources:
-            lane.unfed += 1
+    group.want_inputs()
     let_go(state, attempt, AttemptState.REFUSED)
     for other in group.attempts:
-        abort_attempt(state, other, "a companion was refused")
+        if other.number == attempt.number:
+            abort_attempt(state, other, "a companion was refused")
     _maybe_pend_again(state, attempt)
 
 
 def _maybe_pend_again(state: State, attempt: Attempt) -> None:
-    """Let a refused group try again once all of it has let go."""
+    """Let a refused group try again once all of its submission has let go."""
     group = attempt.group
-    refused = any(other.state is AttemptState.REFUSED for other in group.attempts)
+    beside = [other for other in group.attempts if other.number == attempt.number]
+    refused = any(other.state is AttemptState.REFUSED for other in beside)
     live = group.standing is Standing.LIVE and group.request.state is RequestState.RUNNING
-    if refused and live and not group.live():
+    if refused and live and not any(other in beside for other in group.live()):
         pend_again(state, group)
 
 
@@ -195,8 +236,6 @@ def _named(attempt: Attempt, terminal: Terminal) -> ErrorInfo:
     error = terminal.error
     if terminal.outcome is Outcome.COMPLETED:
         return attempt.error("protocol_error", "The worker ended an attempt with open lanes.")
-    if terminal.outcome is Outcome.CANCELLED and (not error or error.code is ErrorCode.ABORTED):
-        return attempt.error("replica_lost", "The worker gave the attempt up.")
     late = terminal.outcome is Outcome.DEADLINE_EXCEEDED
     place = attempt.error("deadline_exceeded" if late else "engine_error")
     if error is None:

@@ -1,19 +1,23 @@
 """Credit: who may send more, and who is sent what waited for it."""
 
+from typing import Final
+
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.request import Attempt, OpenRequest
 from services.orchestrator.core.state import State
-from services.orchestrator.core.timers import Due
-from stagemesh.link.core import NO_SOURCE, Grant, row_cost
+from stagemesh.link.core import NO_SOURCE, Grant
 
-__all__ = ["accept_inputs", "close_feeds", "grant_client", "hold_back", "pump_feed", "settle"]
+__all__ = ["accept_inputs", "close_feeds", "pump_feed", "settle", "took"]
+
+_RUNNING: Final = RequestState.RUNNING
 
 
 def settle(state: State, lane: Lane) -> None:
     """Give the worker credit for what was settled of a lane that others than the client read."""
     units, size = lane.settle()
     if units or size:
-        _took(state, lane, units, size)
+        took(state, lane, units, size)
 
 
 def pump_feed(state: State, feed: Feed, request: OpenRequest) -> None:
@@ -42,39 +46,11 @@ def close_feeds(state: State, attempt: Attempt) -> None:
     attempt.feeds.clear()
 
 
-def hold_back(state: State, request: OpenRequest) -> None:
-    """Note that rows wait for the client; it has `slow_s` to take some."""
-    if request.stuck_since_s is None:
-        request.stuck_since_s = state.now_s
-        if request.slow_timer is None:
-            request.slow_timer = state.arm(state.settings.slow_s, Due.SLOW_CLIENT, request)
-
-
-def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
-    """Send the client what its new credit allows, and let the workers go on."""
-    rows = request.sender.grant(grant.units, grant.bytes)
-    if not rows:
-        return
-    state.orders.client_rows(request.client.link).extend(rows)
-    for row in rows:
-        lane = request.lanes[row.lane]
-        lane.delivered += row.units
-        units, size = row_cost(row)
-        if lane.direct:
-            _took(state, lane, units, size)
-        else:
-            lane.passed_units += units
-            lane.passed_bytes += size
-            settle(state, lane)
-    request.stuck_since_s = state.now_s if request.held else None
-    if not request.lanes_left:
-        state.touch(request)
-
-
-def _took(state: State, lane: Lane, units: int, size: int) -> None:
+def took(state: State, lane: Lane, units: int, size: int) -> None:
+    """Give the worker of a lane credit for what was settled of it, if it goes on at all."""
     attempt = lane.attempt
-    if attempt is None or not attempt.running:
+    if attempt is None or not attempt.running or attempt.group.request.state is not _RUNNING:
         return  # A key's credit ends with the key.
-    totals = attempt.meter.took(units, size)
+    totals = attempt.meter.took(*lane.earned(units, size))
     if totals is not None:
         state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))

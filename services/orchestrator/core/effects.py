@@ -8,19 +8,25 @@ from typing import Any
 
 import msgspec
 
-from stagemesh.link.core import Grant, Row
+from services.orchestrator.core.contracts import ResumeContract
+from stagemesh.link.core import Grant, LaneJournal, Placed, Row
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import EdgeMode
 
 __all__ = [
     "AbortAttempt",
     "AnswerUnknown",
+    "DropRequest",
     "Effect",
     "EndRequest",
+    "FenceRequest",
+    "HandBackRequest",
+    "PlaceNotice",
     "PublishModels",
     "PublishedModel",
     "ReleaseHandles",
     "RenewHandles",
+    "ResetLanes",
     "RoleOrder",
     "SayGoAway",
     "SendGrants",
@@ -55,6 +61,7 @@ class RoleOrder(_Effect, frozen=True, kw_only=True):
     role: int
     companion: str
     lanes: tuple[int, ...]
+    token_ids: bool = False
 
 
 class SourceOrder(_Effect, frozen=True, kw_only=True):
@@ -68,7 +75,11 @@ class SourceOrder(_Effect, frozen=True, kw_only=True):
 
 
 class SubmitAttempts(_Effect, frozen=True, kw_only=True):
-    """Give a stage of a request to a replica: one attempt for each role."""
+    """Give a stage of a request to a replica: one attempt for each role.
+
+    One that goes on from an earlier attempt names the contract by which it does, and where its
+    lanes stand.
+    """
 
     link: int
     request_id: str
@@ -80,6 +91,8 @@ class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     sources: tuple[SourceOrder, ...]
     deadline_left_s: float
     body: Any
+    contract: ResumeContract | None = None
+    resume: tuple[LaneJournal, ...] = ()
 
 
 class AbortAttempt(_Effect, frozen=True, kw_only=True):
@@ -97,6 +110,47 @@ class EndRequest(_Effect, frozen=True, kw_only=True):
     slot: int
     request_id: str
     terminal: Terminal
+
+
+class HandBackRequest(_Effect, frozen=True, kw_only=True):
+    """Give a request back to its gateway, which opens it elsewhere: the last that it hears here."""
+
+    link: int
+    slot: int
+    request_id: str
+
+
+class DropRequest(_Effect, frozen=True, kw_only=True):
+    """Note that a request is over here and that its client is told nothing; nothing is sent."""
+
+    link: int
+    slot: int
+    request_id: str
+
+
+class PlaceNotice(_Effect, frozen=True, kw_only=True):
+    """Tell a gateway where a role of its request is going to be given."""
+
+    link: int
+    slot: int
+    placed: Placed
+
+
+class ResetLanes(_Effect, frozen=True, kw_only=True):
+    """Tell a gateway to drop the lanes of these stages: they begin again."""
+
+    link: int
+    slot: int
+    stages: tuple[int, ...]
+
+
+class FenceRequest(_Effect, frozen=True, kw_only=True):
+    """Silence at a worker whatever a lower epoch started, and keep these handles for this one."""
+
+    link: int
+    request_id: str
+    epoch: int
+    handle_ids: tuple[str, ...] = ()
 
 
 class AnswerUnknown(_Effect, frozen=True, kw_only=True):
@@ -148,10 +202,15 @@ class PublishModels(_Effect, frozen=True, kw_only=True):
 Effect = (
     AbortAttempt
     | AnswerUnknown
+    | DropRequest
     | EndRequest
+    | FenceRequest
+    | HandBackRequest
+    | PlaceNotice
     | PublishModels
     | ReleaseHandles
     | RenewHandles
+    | ResetLanes
     | SayGoAway
     | SendGrants
     | SendRows

@@ -23,9 +23,12 @@ __all__ = [
     "fail",
     "fail_or_reject",
     "finish_stopped",
+    "forget",
     "let_go",
     "release_handles",
+    "set_aside",
     "stop",
+    "stop_groups",
     "take_usage",
 ]
 
@@ -62,11 +65,7 @@ def stop(state: State, request: OpenRequest, verdict: Verdict, cause: str) -> No
     request.move(RequestState.STOPPING)
     request.verdict = verdict
     state.timers.cancel(request.end_timer)
-    for lane in request.lanes.values():
-        lane.clear()
-    request.journal_bytes = 0
-    for group in request.groups:
-        _stop_group(state, group, cause)
+    stop_groups(state, request, cause)
     if request.live:
         request.end_timer = state.arm(state.settings.abort_ack_s, Due.ABORT_ACK, request)
     else:
@@ -84,6 +83,16 @@ def finish_stopped(state: State, request: OpenRequest) -> None:
         _finish(state, request, request.verdict)
 
 
+def stop_groups(state: State, request: OpenRequest, cause: str) -> None:
+    """End all groups of a request, and forget what they made."""
+    for lane in request.lanes.values():
+        lane.clear()
+    request.journal_bytes = 0
+    for group in request.groups:
+        group.keeping = group.unfed = False
+        _stop_group(state, group, cause)
+
+
 def drop_group(state: State, group: Group, cause: str) -> None:
     """End a group that nobody needs; what it still holds is told to stop."""
     _stop_group(state, group, cause)
@@ -91,7 +100,7 @@ def drop_group(state: State, group: Group, cause: str) -> None:
         group.unfed = False
         for lane in group.sources:
             lane.unfed -= 1
-            group.request.journal_bytes += lane.trim()
+    group.release_inputs()
 
 
 def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:
@@ -102,6 +111,18 @@ def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:
     link = attempt.replica.link
     state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
     close_feeds(state, attempt)
+
+
+def set_aside(state: State, attempt: Attempt, cause: str) -> None:
+    """Tell a worker to stop an attempt that is of no use; nobody waits for its answer."""
+    if attempt.running:
+        link = attempt.replica.link
+        state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
+        let_go(state, attempt, AttemptState.LOST, by_worker=False)
+    elif attempt.state is AttemptState.STOPPING:
+        let_go(state, attempt, AttemptState.CANCELLED, by_worker=False)
+    elif attempt.state is AttemptState.PENDING:
+        attempt.move(AttemptState.CANCELLED)
 
 
 def let_go(state: State, attempt: Attempt, to: AttemptState, *, by_worker: bool = True) -> None:
@@ -169,29 +190,30 @@ def _finish(state: State, request: OpenRequest, verdict: Verdict) -> None:
     for group in request.groups:
         group.standing = Standing.OVER
         for attempt in group.attempts:
-            if attempt.state is AttemptState.STOPPING:
-                let_go(state, attempt, AttemptState.CANCELLED, by_worker=False)
+            set_aside(state, attempt, "over")
     terminal = Terminal(
         outcome=verdict.outcome,
         error=verdict.error,
         usage=_usage(request, complete=usage_complete),
         timings=_timings(request, state.now_s),
     )
-    if not request.client_lost:
-        del request.client.requests[request.slot]
-        state.orders.to_client(
-            EndRequest(
-                link=request.client.link,
-                slot=request.slot,
-                request_id=request.request_id,
-                terminal=terminal,
-            )
+    del request.client.requests[request.slot]
+    state.orders.to_client(
+        EndRequest(
+            link=request.client.link,
+            slot=request.slot,
+            request_id=request.request_id,
+            terminal=terminal,
         )
-    _forget(state, request, terminal)
+    )
+    forget(state, request, terminal)
 
 
-def _forget(state: State, request: OpenRequest, terminal: Terminal) -> None:
-    """Drop every trace of a request but its tombstone and its last view."""
+def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: bool = True) -> None:
+    """Drop every trace of a request but its tombstone and its last view.
+
+    Its payloads are released, unless another owner may have them already.
+    """
     for timer in (
         request.deadline_timer, request.end_timer, request.slow_timer, request.renewal_timer,
     ):  # fmt: skip
@@ -201,17 +223,21 @@ def _forget(state: State, request: OpenRequest, terminal: Terminal) -> None:
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
-    # A client that has everything may still be fetching what it was given by handle.
-    completed = terminal.outcome is Outcome.COMPLETED
+    if release:
+        _release(state, request, completed=terminal.outcome is Outcome.COMPLETED)
+    admission = state.admissions[request.plan.pipeline.name]
+    admission.leave(request)
+    admit(state, admission)
+
+
+def _release(state: State, request: OpenRequest, *, completed: bool) -> None:
+    """Let workers drop what they keep; a client that has everything may still be fetching."""
     later = tuple(replica for replica, shown in request.holders.items() if shown and completed)
     now = tuple(replica for replica in request.holders if replica not in later)
     release_handles(state, Release(request.request_id, request.epoch, now))
     if later:
         release = Release(request.request_id, request.epoch, later)
         state.arm(state.settings.release_grace_s, Due.RELEASE, release)
-    admission = state.admissions[request.plan.pipeline.name]
-    admission.leave(request)
-    admit(state, admission)
 
 
 def _usage(request: OpenRequest, *, complete: bool) -> Usage:

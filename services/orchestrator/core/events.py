@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
-from stagemesh.link.core import Grant, Row
+from stagemesh.link.core import Grant, Journal, Row
 from stagemesh.media import Request
 from stagemesh.outcome import Terminal
 
@@ -22,6 +22,9 @@ __all__ = [
     "CreditGranted",
     "DrainAsked",
     "Event",
+    "FenceRaised",
+    "Fenced",
+    "HandedBack",
     "HandleLost",
     "InputCreditGranted",
     "Opened",
@@ -40,11 +43,15 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClientAttached(_Event, frozen=True, kw_only=True):
-    """A client link opened; its Hello gave the first window of every request on it."""
+    """A client link opened; its Hello gave the first window of every request on it.
+
+    A client that mirrors keeps a journal of its requests and may open them again elsewhere.
+    """
 
     link: int
     window_units: int
     window_bytes: int
+    mirrors: bool = False
 
 
 class ClientLost(_Event, frozen=True, kw_only=True):
@@ -54,7 +61,10 @@ class ClientLost(_Event, frozen=True, kw_only=True):
 
 
 class Opened(_Event, frozen=True, kw_only=True):
-    """A client gave a request, under a slot that it chose. `body` goes into Submit unopened."""
+    """A client gave a request, under a slot that it chose. `body` goes into Submit unopened.
+
+    The journal is what the owners of lower epochs made of it.
+    """
 
     link: int
     slot: int
@@ -63,6 +73,18 @@ class Opened(_Event, frozen=True, kw_only=True):
     deadline_left_s: float
     request: Request
     body: Any
+    journal: Journal = msgspec.field(default_factory=Journal)
+
+
+class FenceRaised(_Event, frozen=True, kw_only=True):
+    """A gateway told that a slot stands for nothing: its request is under another epoch.
+
+    The highest number there is means that the request is done, or was never known.
+    """
+
+    link: int
+    slot: int
+    epoch: int
 
 
 class AbortAsked(_Event, frozen=True, kw_only=True):
@@ -144,6 +166,25 @@ class AttemptEnded(_Event, frozen=True, kw_only=True):
     terminal: Terminal
 
 
+class HandedBack(_Event, frozen=True, kw_only=True):
+    """A worker gave an attempt up in good order, after all that it made of it."""
+
+    link: int
+    slot: int
+
+
+class Fenced(_Event, frozen=True, kw_only=True):
+    """A worker told the highest epoch it has seen of a request, and which handles it still has.
+
+    It answers a fence, or anything that it was sent under a lower epoch.
+    """
+
+    link: int
+    request_id: str
+    epoch: int
+    held: tuple[str, ...] = ()
+
+
 class AttemptUnknown(_Event, frozen=True, kw_only=True):
     """A worker does not know a slot."""
 
@@ -176,6 +217,9 @@ Event = (
     | ClientLost
     | CreditGranted
     | DrainAsked
+    | FenceRaised
+    | Fenced
+    | HandedBack
     | HandleLost
     | InputCreditGranted
     | Opened

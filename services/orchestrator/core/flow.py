@@ -1,8 +1,8 @@
-"""Lanes on their way: positions, the journal, and credit.
+"""Lanes on their way: positions, the rows that stages read, and credit.
 
 An output is *settled*, and its worker gets credit for more, when (a) the client's window took it,
 if the client is to see it, and (b) every running consumer whose only stream input is this lane has
-been sent it. What other consumers have not been sent waits in the lane's journal.
+been sent it. What consumers may have to be sent, for the first time or again, is kept in the lane.
 """
 
 from dataclasses import dataclass, field
@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from stagemesh.link.core import Cursor, Row, Window, row_cost
 from stagemesh.media import INLINE_BYTES_MAX, Modality
+from stagemesh.outcome import End
 
 if TYPE_CHECKING:
+    from services.orchestrator.core.journal import LaneLog
     from services.orchestrator.core.request import Attempt
 
 __all__ = ["Feed", "Lane", "inline_bytes"]
 
 JOIN_BYTES_MAX: Final = INLINE_BYTES_MAX
+PACK_ROWS: Final = 32
+"""So many rows of text that everybody was sent are made one."""
 
 
 def inline_bytes(row: Row) -> int:
@@ -46,23 +50,24 @@ class Feed:
     sent_units: int = 0
     sent_bytes: int = 0
     accepted: bool = False
-    """The worker has taken the attempt, so nothing of its input will be asked for again."""
+    """The worker has taken the attempt, so it can refuse it no more."""
 
     @property
     def complete(self) -> bool:
         """Whether the attempt has been sent the whole lane."""
-        return self.lane.cursor.ended and self.next == self.lane.end
+        return self.lane.closed and self.next == self.lane.end
 
     def keeps_up(self) -> bool:
-        """Whether the next row can be sent at once and need not be kept for anybody."""
-        return self.accepted and not self.lane.rows and self.window.open
+        """Whether the row that was kept last is the only one to send, and may go now."""
+        return self.next + 1 == self.lane.end and self.window.open
 
-    def send(self, row: Row, units: int, size: int, out: list[Row]) -> None:
-        """Send a row past the journal; for an attempt that keeps up."""
-        lane = self.lane
-        lane.base += 1
-        self.next = lane.sent = lane.base
-        self._spend(units, size)
+    def send(self, row: Row, out: list[Row]) -> None:
+        """Send the row that was kept last; for an attempt that keeps up."""
+        units, size = row_cost(row)
+        self.next += 1
+        self.window.spend(units, size)
+        self.sent_units += units
+        self.sent_bytes += size
         out.append(self._copy(row))
 
     def pump(self, out: list[Row]) -> None:
@@ -74,8 +79,20 @@ class Feed:
             if not window.open and (units or size):
                 return
             row = self._joined(first)
-            self._spend(*row_cost(row))
+            units, size = row_cost(row)
+            window.spend(units, size)
+            self.sent_units += units
+            self.sent_bytes += size
             out.append(row)
+
+    def skip_to(self, index: int) -> None:
+        """Begin with a later row, as if those before it had been sent."""
+        lane = self.lane
+        for row in lane.rows[self.next - lane.base : index - lane.base]:
+            units, size = row_cost(row)
+            self.sent_units += units
+            self.sent_bytes += size
+        self.next = index
 
     def _copy(self, row: Row) -> Row:
         return Row(
@@ -83,49 +100,21 @@ class Feed:
             row.ids, row.kind, True, row.body, row.end,
         )  # fmt: skip
 
-    def _spend(self, units: int, size: int) -> None:
-        self.window.spend(units, size)
-        self.sent_units += units
-        self.sent_bytes += size
-
     def _joined(self, first: Row) -> Row:
         """Copy the next row for this attempt, with what adjoins it and is text of its kind."""
         lane = self.lane
         start = self.next - lane.base
-        stop, units, size = start + 1, first.units, len(first.text)
-        last = first
-        while last.body is None and last.end is None and stop < len(lane.rows):
-            more = lane.rows[stop]
-            units += more.units
-            size += len(more.text)
-            if (
-                more.body is not None
-                or more.kind != first.kind
-                or (more.ids is None) != (first.ids is None)
-                or units > self.join_units_max
-                or size > JOIN_BYTES_MAX
-            ):
-                break
-            last = more
-            stop += 1
+        stop = lane.run_end(start, self.join_units_max, JOIN_BYTES_MAX)
         self.next = lane.base + stop
-        row = self._copy(first)
-        row.end = last.end
-        if last is not first:
-            joined = lane.rows[start:stop]
-            row.units = last.pos + last.units - first.pos
-            row.text = "".join(part.text for part in joined)
-            if first.ids is not None:
-                row.ids = [number for part in joined for number in part.ids or ()]
-        return row
+        return self._copy(_one_of(lane.rows[start:stop]))
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
     """One lane of a request.
 
-    `rows` begins at index `base` and ends at `end`; of it the part from `sent` on has not been sent
-    to all who read it. `unfed` counts the groups that read it and do not run yet.
+    `rows` begins at index `base` and ends at `end`. `unfed` counts the groups that read it and do
+    not run, `keepers` those that may yet have to be sent it from the start.
     """
 
     number: int
@@ -134,12 +123,25 @@ class Lane:
     direct: bool
     """The client alone reads it."""
     unfed: int
+    keepers: int = 0
     attempt: "Attempt | None" = None
     cursor: Cursor = field(default_factory=Cursor)
+    finish: End | None = None
+    log: "LaneLog | None" = None
+    mirrored: bool = False
+    """The gateway gets it hidden, before anybody reads it."""
+    gated: bool = False
+    """Who reads it gets no row before the client did."""
+    closed: bool = False
+    """Its end is among the rows."""
+    missing: bool = False
+    """Rows from before are gone, so that nobody can be sent all of it."""
+    packs: bool = True
     delivered: int = 0
     rows: list[Row] = field(default_factory=list)
     base: int = 0
-    sent: int = 0
+    packed: int = 0
+    size_bytes: int = 0
     feeds: list[Feed] = field(default_factory=list)
     taken_units: int = 0
     taken_bytes: int = 0
@@ -147,37 +149,125 @@ class Lane:
     passed_bytes: int = 0
     settled_units: int = 0
     settled_bytes: int = 0
+    debt_units: int = 0
+    debt_bytes: int = 0
+    """What attempts that are over sent and is not settled: nobody gets credit for it."""
 
     @property
     def end(self) -> int:
         """The index behind its last row."""
         return self.base + len(self.rows)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it was given."""
+        return self.cursor.next > 0 or self.cursor.ended
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody could be sent all of it, as far as it goes, from the start."""
+        return not (self.base or self.missing)
+
     def keep(self, row: Row) -> int:
-        """Add a row to the journal; return by how many bytes the unsent part grew."""
+        """Add a row; return by how many bytes what is kept has grown."""
         self.rows.append(row)
-        return inline_bytes(row)
+        if row.end is not None:
+            self.closed = True
+        size = inline_bytes(row)
+        self.size_bytes += size
+        return size
 
     def trim(self) -> int:
-        """Note what has been sent and drop what nobody needs; return the change in unsent bytes."""
-        base, end = self.base, self.end
-        sent = base if self.unfed else min((feed.next for feed in self.feeds), default=end)
-        before, self.sent = self.sent, sent
-        if sent >= before:
-            change = -sum(map(inline_bytes, self.rows[before - base : sent - base]))
-        else:
-            change = sum(map(inline_bytes, self.rows[sent - base : before - base]))
-        if all(feed.accepted for feed in self.feeds) and sent > base:
-            del self.rows[: sent - base]
-            self.base = sent
+        """Drop what nobody can ask for any more; return the change in bytes, which is not above 0.
+
+        A worker that has not taken its attempt yet may refuse it, so what it was sent is kept.
+        """
+        if self.keepers or self.unfed or not self.rows:
+            return 0
+        if not all(feed.accepted for feed in self.feeds):
+            return 0
+        count = min((feed.next for feed in self.feeds), default=self.end) - self.base
+        change = -sum(map(inline_bytes, self.rows[:count]))
+        del self.rows[:count]
+        self.base += count
+        self.packed = max(0, self.packed - count)
+        self.size_bytes += change
         return change
 
+    def pack(self) -> None:
+        """Make few rows of many that every running reader has been sent."""
+        if not self.packs or any(feed.next != self.end for feed in self.feeds):
+            return
+        rows, at, before = [*self.rows[: self.packed]], self.packed, len(self.rows)
+        while at < before:
+            stop = self.run_end(at, PACK_ROWS, JOIN_BYTES_MAX)
+            rows.append(_one_of(self.rows[at:stop]))
+            at = stop
+        self.rows = rows
+        self.packed = len(rows)
+        for feed in self.feeds:
+            feed.next -= before - len(rows)
+
+    def run_end(self, start: int, units_max: int, bytes_max: int) -> int:
+        """Find where the rows stop that can be made one with the first."""
+        rows = self.rows
+        first = last = rows[start]
+        stop, units, size = start + 1, first.units, len(first.text)
+        while last.body is None and last.end is None and stop < len(rows):
+            more = rows[stop]
+            units += more.units
+            size += len(more.text)
+            if (
+                more.body is not None
+                or more.kind != first.kind
+                or (more.ids is None) != (first.ids is None)
+                or units > units_max
+                or size > bytes_max
+            ):
+                break
+            last = more
+            stop += 1
+        return stop
+
+    def index_at(self, pos: int) -> int | None:
+        """Find the row that begins at a position."""
+        for index, row in enumerate(self.rows, start=self.base):
+            if row.pos >= pos:
+                return index if row.pos == pos else None
+        return None
+
     def clear(self) -> None:
-        """Forget the journal and who reads it."""
+        """Forget the rows and who reads them."""
         self.rows.clear()
         self.feeds.clear()
-        self.unfed = 0
-        self.base = self.sent = 0
+        self.unfed = self.keepers = 0
+        self.base = self.packed = self.size_bytes = 0
+
+    def cut(self, index: int) -> None:
+        """Forget the rows from an index on: they will be made again. Nobody may be reading."""
+        gone = self.rows[index - self.base :]
+        del self.rows[index - self.base :]
+        self.cursor = Cursor(gone[0].pos)
+        self.finish, self.closed = None, False
+        self.packed = min(self.packed, len(self.rows))
+        self.size_bytes -= sum(map(inline_bytes, gone))
+        for units, size in map(row_cost, gone):
+            self.taken_units -= units
+            self.taken_bytes -= size
+        self.settled_units = min(self.settled_units, self.taken_units)
+        self.settled_bytes = min(self.settled_bytes, self.taken_bytes)
+        if self.log is not None:
+            self.log.cut()
+
+    def reset(self) -> None:
+        """Begin anew: nothing of it was given to the client, and nobody is reading."""
+        self.rows.clear()
+        self.cursor = Cursor()
+        self.finish, self.log, self.attempt = None, None, None
+        self.closed = self.missing = False
+        self.base = self.packed = self.size_bytes = self.delivered = 0
+        self.taken_units = self.taken_bytes = self.passed_units = self.passed_bytes = 0
+        self.settled_units = self.settled_bytes = self.debt_units = self.debt_bytes = 0
 
     def settle(self) -> tuple[int, int]:
         """Tell what has been settled since this was last asked: units and bytes."""
@@ -194,3 +284,44 @@ class Lane:
         if new_bytes > 0:
             self.settled_bytes = size
         return (new_units if new_units > 0 else 0), (new_bytes if new_bytes > 0 else 0)
+
+    @property
+    def unsettled(self) -> tuple[int, int]:
+        """How much of it waits for the client or for those who pace it: units and bytes."""
+        if self.direct:
+            units, size = self.passed_units, self.passed_bytes
+        else:
+            units, size = self.settled_units, self.settled_bytes
+        return self.taken_units - units, self.taken_bytes - size
+
+    def begin_attempt(self) -> None:
+        """Leave what older attempts sent out of the credit of the next one."""
+        self.debt_units, self.debt_bytes = self.unsettled
+
+    def earned(self, units: int, size: int) -> tuple[int, int]:
+        """Tell how much of what was settled its running attempt sent."""
+        if self.debt_units or self.debt_bytes:
+            paid_units, paid_bytes = min(units, self.debt_units), min(size, self.debt_bytes)
+            self.debt_units -= paid_units
+            self.debt_bytes -= paid_bytes
+            return units - paid_units, size - paid_bytes
+        return units, size
+
+
+def _one_of(rows: list[Row]) -> Row:
+    """Make one row of adjoining ones; a single one stays as it is."""
+    first, last = rows[0], rows[-1]
+    if first is last:
+        return first
+    return Row(
+        first.slot,
+        first.lane,
+        first.pos,
+        last.pos + last.units - first.pos,
+        "".join(row.text for row in rows),
+        None if first.ids is None else [number for row in rows for number in row.ids or ()],
+        first.kind,
+        first.visible,
+        None,
+        last.end,
+    )

@@ -7,9 +7,9 @@ same effects.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.orchestrator.core import attempts, credit, membership, opening
+from services.orchestrator.core import attempts, hollow, leaving, membership, opening
 from services.orchestrator.core.effects import Effect, PublishedModel, RenewHandles
-from services.orchestrator.core.ending import complete, fail, finish_stopped, release_handles
+from services.orchestrator.core.ending import complete, finish_stopped, release_handles
 from services.orchestrator.core.events import (
     AbortAsked,
     AttemptEnded,
@@ -19,6 +19,9 @@ from services.orchestrator.core.events import (
     CreditGranted,
     DrainAsked,
     Event,
+    Fenced,
+    FenceRaised,
+    HandedBack,
     HandleLost,
     InputCreditGranted,
     Opened,
@@ -31,7 +34,7 @@ from services.orchestrator.core.events import (
     Tick,
 )
 from services.orchestrator.core.moves import RequestState
-from services.orchestrator.core.outputs import take_rows
+from services.orchestrator.core.outputs import grant_client, take_rows
 from services.orchestrator.core.placing import placement_due, pump
 from services.orchestrator.core.request import OpenRequest
 from services.orchestrator.core.routing import advance
@@ -45,7 +48,6 @@ from services.orchestrator.core.views import (
     view_replica,
     view_request,
 )
-from stagemesh.outcome import error_for
 from stagemesh.pipeline import Mesh
 
 __all__ = ["Orchestrator"]
@@ -64,6 +66,9 @@ class Orchestrator:
             ClientLost: self._client_lost,
             CreditGranted: self._credit_granted,
             DrainAsked: self._drain_asked,
+            FenceRaised: self._fence_raised,
+            Fenced: self._fenced,
+            HandedBack: self._handed_back,
             HandleLost: self._handle_lost,
             InputCreditGranted: self._input_credit_granted,
             Opened: self._opened,
@@ -79,6 +84,7 @@ class Orchestrator:
             Due.ABORT_ACK: self._abort_ack_due,
             Due.DEADLINE: self._deadline_due,
             Due.DRAIN: self._drain_due,
+            Due.ORPHAN: self._orphan_due,
             Due.PLACEMENT: self._placement_due,
             Due.RELEASE: self._release_due,
             Due.RENEWAL: self._renewal_due,
@@ -184,15 +190,18 @@ class Orchestrator:
         for grant in event.grants:
             request = client.requests.get(grant.slot)
             if request is not None and request.state is RequestState.RUNNING:
-                credit.grant_client(self._state, request, grant)
+                grant_client(self._state, request, grant)
 
     def _handle_lost(self, event: HandleLost) -> None:
         client = self._state.clients.get(event.link)
         replica = self._state.replicas.get(event.link)
         if client is not None and event.slot in client.requests:
-            fail(self._state, client.requests[event.slot], error_for("handle_lost"))
+            hollow.lose_for_client(self._state, client.requests[event.slot], event.handle_id)
         elif replica is not None and event.slot in replica.attempts:
-            attempts.lose_handle(self._state, replica.attempts[event.slot])
+            hollow.lose_for_attempt(self._state, replica.attempts[event.slot], event.handle_id)
+
+    def _fence_raised(self, event: FenceRaised) -> None:
+        opening.fenced_by_client(self._state, event)
 
     def _drain_asked(self, event: DrainAsked) -> None:
         opening.drain(self._state, event.drain_s)
@@ -230,6 +239,21 @@ class Orchestrator:
         if replica is not None:
             attempts.forget_slot(self._state, replica, event.slot)
 
+    def _handed_back(self, event: HandedBack) -> None:
+        replica = self._state.replicas.get(event.link)
+        if replica is not None:
+            attempts.hand_back_attempt(self._state, replica, event.slot)
+
+    def _fenced(self, event: Fenced) -> None:
+        request = self._state.requests.get(event.request_id)
+        replica = self._state.replicas.get(event.link)
+        if request is None or replica is None:
+            return
+        if event.epoch > request.epoch:
+            leaving.drop(self._state, request, "It was fenced.", release=False)
+        elif event.epoch == request.epoch and request.state is RequestState.RUNNING:
+            hollow.keep_held(self._state, request, replica, event.held)
+
     def _input_credit_granted(self, event: InputCreditGranted) -> None:
         replica = self._state.replicas.get(event.link)
         if replica is not None:
@@ -242,6 +266,9 @@ class Orchestrator:
 
     def _deadline_due(self, request: OpenRequest) -> None:
         opening.deadline_due(self._state, request)
+
+    def _orphan_due(self, request: OpenRequest) -> None:
+        opening.orphan_due(self._state, request)
 
     def _abort_ack_due(self, request: OpenRequest) -> None:
         finish_stopped(self._state, request)

@@ -3,10 +3,11 @@
 from math import inf
 from typing import Final
 
-from services.orchestrator.core.attempts import lose_attempt
+from services.orchestrator.core.attempts import lose_attempt, stall_attempt
 from services.orchestrator.core.events import ReplicaAttached, ReplicaReported
 from services.orchestrator.core.placing import requeue, watch
 from services.orchestrator.core.replicas import Replica, ReplicaPool
+from services.orchestrator.core.request import Attempt, Loss
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 
@@ -37,6 +38,8 @@ def attach(state: State, event: ReplicaAttached) -> None:
     replica.listed = event.replica_id not in state.unlisted
     state.replicas[event.link] = replica
     pool.replicas.append(replica)
+    pool.card = event.card
+    pool.budget.know_replica(event.card.slots)
     _changed(state, pool)
 
 
@@ -73,7 +76,7 @@ def lose_replica(state: State, link: int) -> None:
     state.timers.cancel(replica.stall_timer)
     replica.leftovers.clear()
     for attempt in list(replica.attempts.values()):
-        lose_attempt(state, attempt)
+        lose_attempt(state, attempt, Loss.CRASH)
     _availability(state, replica)
 
 
@@ -87,16 +90,42 @@ def progressed(state: State, replica: Replica) -> None:
 
 
 def stall_due(state: State, replica: Replica) -> None:
-    """Take a replica out of rotation that has work and has not moved for `stall_s`."""
+    """Take a replica out of rotation that has work and has not moved for `stall_s`.
+
+    What it has is given to others; it holds its engine slots until it answers.
+    """
     replica.stall_timer = None
     if not replica.in_flight:
         return
+    if not _has_work(state, replica):
+        replica.progress_s = state.now_s
     due_s = replica.progress_s + state.settings.stall_s
     if state.now_s < due_s:
         replica.stall_timer = state.timers.at(due_s, Due.STALL, replica)
     else:
         replica.stalled = True
+        for attempt in list(replica.attempts.values()):
+            stall_attempt(state, attempt)
         _availability(state, replica)
+
+
+def _has_work(state: State, replica: Replica) -> bool:
+    """Whether a replica has anything that waits for nobody: not for input, and not for credit."""
+    return bool(replica.leftovers) or not all(
+        attempt.running and _waits(state, attempt) for attempt in replica.attempts.values()
+    )
+
+
+def _waits(state: State, attempt: Attempt) -> bool:
+    """Whether an attempt may be waiting: it has got all there is of an input, or little credit."""
+    if any(f.next == f.lane.end and not f.lane.closed for f in attempt.feeds.values()):
+        return True
+    units = size = 0
+    for lane in attempt.lanes.values():
+        lane_units, lane_bytes = lane.unsettled
+        units += lane_units
+        size += lane_bytes
+    return 2 * units >= state.settings.window_units or 2 * size >= state.settings.window_bytes
 
 
 def _availability(state: State, replica: Replica) -> None:

@@ -25,6 +25,8 @@ class RequestState(Enum):
     RUNNING = "running"
     STOPPING = "stopping"
     """Has its verdict; waits for its attempts to let go."""
+    ORPHANED = "orphaned"
+    """Its gateway is lost; it starts nothing and waits to be opened under a higher epoch."""
     DONE = "done"
 
 
@@ -82,20 +84,25 @@ class Moves(Generic[S]):
 
 def _request_moves() -> Moves[RequestState]:
     r = RequestState
+    away = "handed back, opened under a higher epoch, fenced"
     return Moves(
         "request",
         r.QUEUED,
         Move(r.QUEUED, r.RUNNING, "admitted"),
-        Move(r.QUEUED, r.STOPPING, "abort, deadline, drain, client lost"),
-        Move(r.RUNNING, r.STOPPING, "failure, abort, deadline, drain, client lost"),
-        Move(r.RUNNING, r.DONE, "all wanted lanes ended, and all attempts ended or usage_wait_s"),
-        Move(r.STOPPING, r.DONE, "all attempts ended, or abort_ack_s"),
+        Move(r.QUEUED, r.STOPPING, "abort, deadline, failure, drain"),
+        Move(r.RUNNING, r.STOPPING, "abort, deadline, failure, drain"),
+        Move(r.RUNNING, r.DONE, f"everything given, all attempts ended or usage_wait_s; {away}"),
+        Move(r.STOPPING, r.DONE, "all attempts ended, abort_ack_s, gateway link lost, fenced"),
+        Move(r.QUEUED, r.ORPHANED, "gateway link lost"),
+        Move(r.RUNNING, r.ORPHANED, "gateway link lost"),
+        Move(r.QUEUED, r.DONE, away),
+        Move(r.ORPHANED, r.DONE, "orphan_s, deadline, drain, opened under a higher epoch, fenced"),
     )
 
 
 def _attempt_moves() -> Moves[AttemptState]:
     a = AttemptState
-    lost = "link lost, or unknown to the worker"
+    lost = "link lost, stalled, unknown to the worker, or set aside by recovery"
     return Moves(
         "attempt",
         a.PENDING,
@@ -105,12 +112,12 @@ def _attempt_moves() -> Moves[AttemptState]:
         Move(a.SUBMITTED, a.REFUSED, "no room; a new attempt follows"),
         Move(a.SUBMITTED, a.STOPPING, "abort sent"),
         Move(a.SUBMITTED, a.FAILED, "the worker failed it, or broke the protocol"),
-        Move(a.SUBMITTED, a.CANCELLED, "the worker gave it up"),
+        Move(a.SUBMITTED, a.CANCELLED, "the worker gave it up, or handed it back"),
         Move(a.SUBMITTED, a.LOST, lost),
         Move(a.STREAMING, a.FINISHED, "all its lanes ended"),
         Move(a.STREAMING, a.STOPPING, "abort sent"),
         Move(a.STREAMING, a.FAILED, "the worker failed it, or broke the protocol"),
-        Move(a.STREAMING, a.CANCELLED, "the worker gave it up"),
+        Move(a.STREAMING, a.CANCELLED, "the worker gave it up, or handed it back"),
         Move(a.STREAMING, a.LOST, lost),
         Move(a.STOPPING, a.CANCELLED, "the worker answered, was lost, or the request ended"),
     )

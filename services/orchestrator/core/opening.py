@@ -1,19 +1,30 @@
 """Clients come, open requests, abort them, and go."""
 
 from math import isfinite
+from typing import Final
 
 from services.orchestrator.core.door import request_bytes
-from services.orchestrator.core.effects import AnswerUnknown, EndRequest, SayGoAway
+from services.orchestrator.core.effects import (
+    AnswerUnknown,
+    EndRequest,
+    HandBackRequest,
+    SayGoAway,
+)
 from services.orchestrator.core.ending import admit, fail, stop
-from services.orchestrator.core.events import ClientAttached, Opened
+from services.orchestrator.core.events import ClientAttached, FenceRaised, Opened
+from services.orchestrator.core.leaving import drop, hand_back, orphan
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict
 from services.orchestrator.core.state import State
+from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
 from stagemesh.errors import MeshError
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+
+_NO_EPOCH: Final = 2**32 - 1
+"""The epoch of a request that its gateway has no more."""
 
 __all__ = [
     "abort",
@@ -22,8 +33,10 @@ __all__ = [
     "deadline_due",
     "drain",
     "drain_due",
+    "fenced_by_client",
     "lose_client",
     "open_request",
+    "orphan_due",
     "slow_client_due",
 ]
 
@@ -32,7 +45,9 @@ def attach_client(state: State, event: ClientAttached) -> None:
     """Take a client link in."""
     if event.link in state.clients:
         return
-    state.clients[event.link] = Client(event.link, event.window_units, event.window_bytes)
+    state.clients[event.link] = Client(
+        event.link, event.window_units, event.window_bytes, event.mirrors
+    )
     if state.draining:
         state.orders.to_client(SayGoAway(link=event.link, reason="draining", drain_s=0.0))
 
@@ -43,11 +58,29 @@ def open_request(state: State, event: Opened) -> None:
     if client is None or event.slot in client.requests:
         state.counts.opens_ignored += 1
         return
+    older = state.requests.get(event.request_id)
+    if older is not None and event.epoch > older.epoch:
+        drop(state, older, "It was opened again.", release=False)
     try:
         plan, input_bytes = _checked(state, event)
     except MeshError as error:
         _turn_away(state, event, error.info)
         return
+    if not fits(plan, event.journal):
+        state.orders.to_client(
+            HandBackRequest(link=event.link, slot=event.slot, request_id=event.request_id)
+        )
+        return
+    request = _enter(state, event, client, plan, input_bytes)
+    if event.epoch > 1:
+        fence_workers(state, request, event.journal)
+    take_over(request, event.journal)
+    admit(state, state.admissions[plan.pipeline.name])
+
+
+def _enter(
+    state: State, event: Opened, client: Client, plan: Plan, input_bytes: int
+) -> OpenRequest:
     left_s = event.deadline_left_s
     if not isfinite(left_s) or left_s == 0:
         left_s = plan.pipeline.deadline_s
@@ -67,9 +100,8 @@ def open_request(state: State, event: Opened) -> None:
     client.requests[event.slot] = request
     state.requests[event.request_id] = request
     request.deadline_timer = state.timers.at(request.deadline_s, Due.DEADLINE, request)
-    admission = state.admissions[plan.pipeline.name]
-    admission.enter(request)
-    admit(state, admission)
+    state.admissions[plan.pipeline.name].enter(request)
+    return request
 
 
 def abort(state: State, link: int, slot: int, cause: str) -> None:
@@ -89,28 +121,55 @@ def abort_by_id(state: State, request_id: str, cause: str) -> None:
     request = state.requests.get(request_id)
     if request is None:
         state.bury(request_id, epoch=0, aborted=True)
+    elif request.state is RequestState.ORPHANED:
+        drop(state, request, "It was aborted.", release=True)
+        state.bury(request_id, epoch=request.epoch, aborted=True)
     else:
         stop(state, request, Verdict(Outcome.CANCELLED, _aborted(cause)), cause)
 
 
 def lose_client(state: State, link: int) -> None:
-    """End everything that a client had open; nobody is there to hear of it."""
+    """Keep what a gateway had open for a while, since it may open it again, here or elsewhere."""
     client = state.clients.pop(link, None)
     if client is None:
         return
-    lost = Verdict(Outcome.CANCELLED, error_for("link_lost", "The client is gone."))
-    for request in list(client.requests.values()):
-        request.client_lost = True
-        stop(state, request, lost, "client lost")
-    client.requests.clear()
+    requests, client.requests = list(client.requests.values()), {}
+    for request in requests:
+        if client.mirrors:
+            orphan(state, request)
+        else:
+            drop(state, request, "The client is gone.", release=True)
+
+
+def orphan_due(state: State, request: OpenRequest) -> None:
+    """End a request that no gateway has come for."""
+    drop(state, request, "The client is gone.", release=True)
+
+
+def fenced_by_client(state: State, event: FenceRaised) -> None:
+    """End a request that its gateway has given to another owner, or has no more."""
+    client = state.clients.get(event.link)
+    request = None if client is None else client.requests.get(event.slot)
+    if request is not None and event.epoch > request.epoch:
+        drop(state, request, "It was fenced.", release=event.epoch == _NO_EPOCH)
 
 
 def drain(state: State, drain_s: float) -> None:
-    """Take nothing new; what waits ends now, what runs has `drain_s`."""
+    """Take nothing new.
+
+    What a gateway has open it gets back, if there are other orchestrators to go on with it. Of
+    everything else, what waits ends now, and what runs has `drain_s`.
+    """
     state.draining = True
     state.arm(max(0.0, drain_s), Due.DRAIN, state)
     for client in state.clients.values():
         state.orders.to_client(SayGoAway(link=client.link, reason="draining", drain_s=drain_s))
+    elsewhere = state.settings.orchestrators > 1
+    for request in list(state.requests.values()):
+        if request.state is RequestState.ORPHANED:
+            drop(state, request, "The process is being stopped.", release=True)
+        elif elsewhere and request.client.mirrors and request.state is not RequestState.STOPPING:
+            hand_back(state, request)
     for admission in state.admissions.values():
         for request in admission.all_waiting():
             stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
@@ -124,6 +183,9 @@ def drain_due(state: State) -> None:
 
 def deadline_due(state: State, request: OpenRequest) -> None:
     """End a request whose time is up; the cause names the stage that spent it."""
+    if request.state is RequestState.ORPHANED:
+        drop(state, request, "Its time was up.", release=True)
+        return
     if request.state is RequestState.QUEUED:
         error = error_for("deadline_exceeded", "The time was up before there was room to start.")
     else:
@@ -156,6 +218,8 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     stone = state.tombstones.find(event.request_id, state.now_s)
     if stone is not None and stone.aborted:
         raise MeshError(_aborted("aborted by its id"))
+    if stone is not None and stone.epoch > event.epoch:
+        raise MeshError(_aborted("it is open under a higher epoch"))
     if event.request_id in state.requests or (stone is not None and stone.epoch >= event.epoch):
         raise MeshError(error_for("conflict", "This request was opened already."))
     if event.deadline_left_s < 0:
@@ -163,7 +227,7 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
     plan = state.door.enter(event.request, context_tokens=context_tokens)
     input_bytes = request_bytes(event.request)
-    state.admissions[plan.pipeline.name].check(input_bytes)
+    state.admissions[plan.pipeline.name].check(input_bytes, again=event.epoch > 1)
     return plan, input_bytes
 
 

@@ -3,11 +3,16 @@
 from services.orchestrator.core.effects import (
     AbortAttempt,
     AnswerUnknown,
+    DropRequest,
     Effect,
     EndRequest,
+    FenceRequest,
+    HandBackRequest,
+    PlaceNotice,
     PublishModels,
     ReleaseHandles,
     RenewHandles,
+    ResetLanes,
     SayGoAway,
     SendGrants,
     SendRows,
@@ -17,8 +22,16 @@ from stagemesh.link.core import Grant, Row
 
 __all__ = ["Orders", "ToClient", "ToWorker"]
 
-ToClient = AnswerUnknown | EndRequest | SayGoAway
-ToWorker = AbortAttempt | ReleaseHandles | RenewHandles | SubmitAttempts
+ToClient = (
+    AnswerUnknown
+    | DropRequest
+    | EndRequest
+    | HandBackRequest
+    | PlaceNotice
+    | ResetLanes
+    | SayGoAway
+)
+ToWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles | SubmitAttempts
 
 
 class Orders:

@@ -4,19 +4,23 @@ This is the hot path: the common row (text that the client alone reads, with cre
 shortest way through `take_rows`.
 """
 
+from typing import Final
+
 from services.orchestrator.core.attempts import break_off, finish_attempt, late_row
-from services.orchestrator.core.credit import accept_inputs, hold_back, settle
+from services.orchestrator.core.credit import accept_inputs, settle, took
 from services.orchestrator.core.ending import fail, take_usage
-from services.orchestrator.core.flow import Lane
-from services.orchestrator.core.moves import AttemptState
+from services.orchestrator.core.flow import PACK_ROWS, Lane
+from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
-from services.orchestrator.core.request import Attempt, OpenRequest
+from services.orchestrator.core.request import ID_BYTES, Attempt, OpenRequest
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import NO_SOURCE, Grant, Row, Step, row_cost
 from stagemesh.outcome import End, error_for
 
-__all__ = ["take_rows"]
+__all__ = ["grant_client", "take_rows"]
+
+SHOWN_MAX: Final = 1024
 
 
 def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
@@ -33,7 +37,10 @@ def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
             _out_of_order(state, attempt, lane, row)
             continue
         if row.body is not None and row.body.handle is not None:
-            _hold(state, attempt.group.request, replica, lane)
+            _hold(state, attempt.group.request, replica, lane, row)
+        log = lane.log
+        if log is not None:
+            log.add(row)
         end = row.end
         if lane.direct:
             _pass_on(state, attempt, lane, row)
@@ -53,13 +60,26 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     if request.first_output_s is None:
         request.first_output_s = state.now_s
     if not request.sender.offer(row):
-        hold_back(state, request)
+        lane.taken_units += units
+        lane.taken_bytes += size
+        _hold_back(state, request)
         return
     state.orders.client_rows(request.client.link).append(row)
     lane.delivered += row.units
     totals = attempt.meter.took(units, size)
     if totals is not None and (row.end is None or len(attempt.open_lanes) > 1):
         state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
+        _count_ids(state, request, lane)
+
+
+def _count_ids(state: State, request: OpenRequest, lane: Lane) -> None:
+    """Count the ids of a lane that nobody else reads; now and then is enough."""
+    log = lane.log
+    if log is not None and log.ids is not None:
+        request.journal_bytes += ID_BYTES * (len(log.ids) - log.ids_counted)
+        log.ids_counted = len(log.ids)
+        if request.journal_bytes > state.settings.journal_bytes_max:
+            _overrun(state, request, lane)
 
 
 def _begins(state: State, attempt: Attempt) -> bool:
@@ -80,13 +100,20 @@ def _out_of_order(state: State, attempt: Attempt, lane: Lane | None, row: Row) -
         break_off(state, attempt, f"lane {row.lane:#x} was not asked for")
     elif lane.cursor.check(row) is Step.DROP:
         state.counts.rows_repeated += 1
+        totals = attempt.meter.took(*row_cost(row))
+        if totals is not None:
+            state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
     else:
         what = f"position {row.pos} came where {lane.cursor.next} was due"
         break_off(state, attempt, what)
 
 
-def _hold(state: State, request: OpenRequest, replica: Replica, lane: Lane) -> None:
+def _hold(state: State, request: OpenRequest, replica: Replica, lane: Lane, row: Row) -> None:
     """Note that a replica keeps something for a request, which it is told now and then."""
+    if lane.visible and row.body is not None and row.body.handle is not None:
+        request.shown[row.body.handle.handle_id] = (lane, row.pos)
+        if len(request.shown) > SHOWN_MAX:
+            del request.shown[next(iter(request.shown))]
     request.holders[replica] = lane.visible or request.holders.get(replica, False)
     if request.renewal_timer is None:
         request.renewal_timer = state.arm(state.settings.lease_s / 3, Due.RENEWAL, request)
@@ -94,6 +121,9 @@ def _hold(state: State, request: OpenRequest, replica: Replica, lane: Lane) -> N
 
 def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
     """Take a row that stages read, and perhaps the client too; the client's copy goes first."""
+    if request.state is not RequestState.RUNNING:
+        state.counts.rows_late += 1
+        return
     units, size = row_cost(row)
     lane.taken_units += units
     lane.taken_bytes += size
@@ -107,28 +137,79 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
             lane.passed_units += units
             lane.passed_bytes += size
         else:
-            hold_back(state, request)
-    feeds = lane.feeds
-    if len(feeds) == 1 and not lane.unfed and feeds[0].keeps_up():
-        feeds[0].send(row, units, size, state.orders.worker_rows(feeds[0].link))
-    elif lane.unfed or feeds:
-        request.journal_bytes += lane.keep(row)
-        for feed in feeds:
+            _hold_back(state, request)
+            if lane.gated:
+                return
+    elif lane.mirrored:
+        row.slot = request.slot
+        row.visible = False
+        state.orders.client_rows(request.client.link).append(row)
+    _feed_on(state, request, lane, row)
+
+
+def _feed_on(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
+    """Keep a row for those who read it, and send it to those who run."""
+    if not (lane.unfed or lane.keepers or lane.feeds):
+        return
+    request.journal_bytes += lane.keep(row)
+    for feed in lane.feeds:
+        if feed.keeps_up():
+            feed.send(row, state.orders.worker_rows(feed.link))
+        else:
             feed.pump(state.orders.worker_rows(feed.link))
+    if not lane.keepers:
         request.journal_bytes += lane.trim()
-        if request.journal_bytes > state.settings.journal_bytes_max:
-            _overrun(state, request, lane)
+    if len(lane.rows) - lane.packed >= PACK_ROWS:
+        lane.pack()
+    if request.journal_bytes > state.settings.journal_bytes_max:
+        _overrun(state, request, lane)
 
 
 def _overrun(state: State, request: OpenRequest, lane: Lane) -> None:
-    attempt = lane.attempt
-    reason = "journal_full"
-    fail(state, request, attempt.error(reason) if attempt is not None else error_for(reason))
+    """Keep for no other attempt what this journal has no room for; fail if that is not enough."""
+    if not request.unrecoverable:
+        request.give_up_recovery()
+    if request.journal_bytes > state.settings.journal_bytes_max:
+        attempt, reason = lane.attempt, "journal_full"
+        fail(state, request, attempt.error(reason) if attempt is not None else error_for(reason))
+
+
+def _hold_back(state: State, request: OpenRequest) -> None:
+    """Note that rows wait for the client; it has `slow_s` to take some."""
+    if request.stuck_since_s is None:
+        request.stuck_since_s = state.now_s
+        if request.slow_timer is None:
+            request.slow_timer = state.arm(state.settings.slow_s, Due.SLOW_CLIENT, request)
+
+
+def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
+    """Send the client what its new credit allows, and let the workers go on."""
+    rows = request.sender.grant(grant.units, grant.bytes)
+    if not rows:
+        return
+    state.orders.client_rows(request.client.link).extend(rows)
+    for row in rows:
+        lane = request.lanes[row.lane]
+        lane.delivered += row.units
+        units, size = row_cost(row)
+        lane.passed_units += units
+        lane.passed_bytes += size
+        if lane.direct:
+            took(state, lane, units, size)
+            continue
+        if lane.gated:
+            _feed_on(state, request, lane, row)
+            state.touch(request)
+        settle(state, lane)
+    request.stuck_since_s = state.now_s if request.held else None
+    if not request.lanes_left:
+        state.touch(request)
 
 
 def _end_lane(state: State, attempt: Attempt, lane: Lane, end: End) -> None:
     request = attempt.group.request
     take_usage(request, end.usage, end.timings)
+    lane.finish = end
     attempt.open_lanes.discard(lane.number)
     if lane.visible:
         request.lanes_left -= 1

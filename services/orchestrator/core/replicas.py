@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from services.orchestrator.core.budget import RetryBudget
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.tickets import TicketQueue
 from stagemesh.link.core import SlotMint
 from stagemesh.media import Modality
@@ -39,6 +41,8 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     stream_input: bool = False
     slots: int = 1
     context_tokens_max: int = 0
+    resume_contract: ResumeContract = ResumeContract.NONE
+    deterministic: bool = False
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +143,11 @@ class Replica:
 class ReplicaPool:
     """The replicas of one pool, in the order in which they attached."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, budget: RetryBudget) -> None:
         self.name = name
+        self.budget = budget
+        self.card: WorkerCard | None = None
+        """Of the replica that attached last, even if it is gone."""
         self.replicas: list[Replica] = []
         self.tickets = TicketQueue()
         self.empty_since_s = -inf

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.flow import Feed, Lane
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
@@ -13,7 +14,7 @@ from services.orchestrator.core.moves import (
     RequestState,
 )
 from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
-from services.orchestrator.core.replicas import Replica
+from services.orchestrator.core.replicas import Replica, WorkerCard
 from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import Meter, Sender
@@ -21,7 +22,10 @@ from stagemesh.media import split_lane
 from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
 from stagemesh.pipeline import Stage
 
-__all__ = ["Attempt", "Client", "Group", "OpenRequest", "Standing", "Verdict"]
+__all__ = ["Attempt", "Client", "Group", "Loss", "OpenRequest", "Standing", "Verdict", "Way"]
+
+
+ID_BYTES: Final = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +35,8 @@ class Client:
     link: int
     window_units: int
     window_bytes: int
+    mirrors: bool = False
+    """It keeps the journal, and opens its requests elsewhere when this process is lost."""
     requests: dict[int, "OpenRequest"] = field(default_factory=dict)
 
 
@@ -51,9 +57,35 @@ class Standing(Enum):
     """Wants a replica, or waits for its back-off."""
     LIVE = "live"
     LOST = "lost"
-    """Was started, and one of its attempts is lost."""
+    """Was started, and what it has not given yet nobody is making."""
     OVER = "over"
     """Finished, or not needed any more."""
+
+
+class Loss(Enum):
+    """How a group came to be lost, the gravest last."""
+
+    HANDED_BACK = 0
+    """In good order; costs nothing."""
+    INPUT = 1
+    """What it had to read was gone; costs nothing."""
+    WORK = 2
+    """Its worker does not have it any more."""
+    CRASH = 3
+    """Its replica was lost, or stands still: perhaps because of what it was given."""
+
+
+@dataclass(slots=True, frozen=True)
+class Way:
+    """How a lost group goes on.
+
+    `start` is the first unit of its one stream input that it is sent. With `reset` everything that
+    it gave, and what others made of it, is dropped first.
+    """
+
+    contract: ResumeContract
+    start: int = 0
+    reset: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -105,13 +137,15 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One choice of a stage with its companions; `attempts` are those of its latest submission."""
+    """One choice of a stage with its companions; `attempts` are the latest of each role."""
 
     request: "OpenRequest"
     plan: GroupPlan
     standing: Standing = Standing.WAITING
     unfed: bool = True
-    """Its sources keep everything for it."""
+    """It is not running, so what it has not been sent is nobody's debt."""
+    keeping: bool = True
+    """It may have to be sent its sources again, so they keep everything."""
     attempts: tuple[Attempt, ...] = ()
     numbers_used: int = 0
     ticket: Ticket | None = None
@@ -121,6 +155,23 @@ class Group:
     refused_s: float | None = None
     refusal: ErrorInfo | None = None
     avoid: set[int] = field(default_factory=set)
+    card: WorkerCard | None = None
+    """Of the replica that it was given to last."""
+    resumes: bool = False
+    """It was started before, here or by another owner, and was lost."""
+    way: Way | None = None
+    """How it goes on."""
+    stale: bool = False
+    """The gateway was told what is going to be made again, and has to drop it first."""
+    loss: Loss | None = None
+    """Not accounted for yet."""
+    free: bool = True
+    """Going on costs nothing of the retry budget: it was handed back, or another owner lost it."""
+    losses: int = 0
+    crashes: int = 0
+    crashed_at: int | None = None
+    cause: ErrorInfo | None = None
+    """Of its last loss."""
     lanes: tuple[Lane, ...] = ()
     sources: tuple[Lane, ...] = ()
 
@@ -134,20 +185,68 @@ class Group:
         """Its order among those that want an engine slot."""
         return (-self.plan.stage.index, self.request.number, self.plan.choice)
 
+    @property
+    def wanted(self) -> int:
+        """How many engine slots it wants."""
+        return sum(attempt.state is AttemptState.PENDING for attempt in self.attempts)
+
+    @property
+    def idle_roles(self) -> list[RolePlan]:
+        """The roles that have not given everything and that nobody works on."""
+        busy = {attempt.role.role for attempt in self.attempts if attempt.running}
+        lanes = self.request.lanes
+        return [
+            role
+            for role in self.plan.roles
+            if role.role not in busy and not all(lanes[n].cursor.ended for n in role.lanes)
+        ]
+
     def live(self) -> list[Attempt]:
         """Give its attempts that hold an engine slot."""
         return [a for a in self.attempts if a.running or a.state is AttemptState.STOPPING]
+
+    def lose(self, loss: Loss, cause: ErrorInfo | None) -> None:
+        """Note that nobody works on some of it any more; it wants its inputs again."""
+        self.standing = Standing.LOST
+        self.resumes = True
+        self.ticket = None
+        if self.loss is None or loss.value > self.loss.value:
+            self.loss = loss
+        self.cause = cause or self.cause
+        self.want_inputs()
+
+    def want_inputs(self) -> None:
+        """Note that it does not run, so that its sources keep what it has not been sent."""
+        if not self.unfed:
+            self.unfed = True
+            for lane in self.sources:
+                lane.unfed += 1
+
+    def keep_inputs(self) -> None:
+        """Note that it may have to be sent its sources again after all."""
+        if not self.keeping:
+            self.keeping = True
+            for lane in self.sources:
+                lane.keepers += 1
+
+    def release_inputs(self) -> None:
+        """Note that it never has to be sent its sources again."""
+        if self.keeping:
+            self.keeping = False
+            for lane in self.sources:
+                lane.keepers -= 1
+                self.request.journal_bytes += lane.trim()
 
 
 class OpenRequest:
     """A request from the door to its terminal."""
 
     __slots__ = (
-        "admitted_s", "body", "client", "client_lost", "compute_s", "deadline_s", "deadline_timer",
-        "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
+        "admitted_s", "asked", "body", "client", "compute_s", "deadline_s",
+        "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
         "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan",
-        "prompt", "renewal_timer", "request_id", "sender", "slot", "slow_timer", "started", "state",
-        "stuck_since_s", "verdict",
+        "prompt", "renewal_timer", "request_id", "sender", "shown", "slot", "slow_timer", "started",
+        "state", "stuck_since_s", "unrecoverable", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -168,7 +267,6 @@ class OpenRequest:
         self.request_id = request_id
         self.epoch = epoch
         self.client = client
-        self.client_lost = False
         self.slot = slot
         self.plan = plan
         self.body = body
@@ -184,11 +282,18 @@ class OpenRequest:
         self.started = False
         self.live = 0
         self.journal_bytes = 0
+        """What its lanes keep in memory, for those who read them or to go on after a loss."""
+        self.unrecoverable = False
+        """Its journal is over its bound: the next loss ends it."""
         self.prompt = Usage()
         self.compute_s = 0.0
         self.homes: dict[str, Replica] = {}
         self.holders: dict[Replica, bool] = {}
         """Who keeps payloads for it, and whether its client was shown any of them."""
+        self.asked: set[Replica] = set()
+        """Who was asked to keep payloads of a lower epoch, and has not answered."""
+        self.shown: dict[str, tuple[Lane, int]] = {}
+        """Where the payloads stand that its client was shown."""
         self.deadline_timer: Timer | None = None
         self.end_timer: Timer | None = None
         self.slow_timer: Timer | None = None
@@ -200,6 +305,25 @@ class OpenRequest:
     def move(self, to: RequestState) -> None:
         """Change its state by the table."""
         self.state = REQUEST_MOVES.check(self.state, to)
+
+    @property
+    def measured_bytes(self) -> int:
+        """What its lanes keep, counted anew."""
+        ids = sum(lane.log.ids_counted for lane in self.lanes.values() if lane.log is not None)
+        return ID_BYTES * ids + sum(lane.size_bytes for lane in self.lanes.values())
+
+    def give_up_recovery(self) -> None:
+        """Keep nothing that only another attempt would need: the next loss ends the request."""
+        self.unrecoverable = True
+        for lane in self.lanes.values():
+            lane.log = None
+            for feed in lane.feeds:
+                feed.accepted = True
+        for group in self.groups:
+            group.release_inputs()
+        for lane in self.lanes.values():
+            lane.trim()
+        self.journal_bytes = self.measured_bytes
 
     @property
     def held(self) -> bool:
@@ -218,6 +342,7 @@ class OpenRequest:
                         visible=number in self.plan.visible,
                         direct=number not in readers,
                         unfed=len(readers.get(number, ())),
+                        keepers=len(readers.get(number, ())),
                     )
             group.lanes = tuple(lanes[n] for role in group.plan.roles for n in role.lanes)
             group.sources = tuple(lanes[source.lane] for source in group.plan.sources)

@@ -1,15 +1,27 @@
-"""Routing: what a request does next. Only here does a stage get work (ORCH-INV-001)."""
+"""Routing: what a request does next. Only here does a stage get work (ORCH-INV-001).
+
+`_recover` is the one procedure for everything that was begun and that nobody works on: its replica
+was lost or stands still, it was handed back, its payloads are gone, or another owner had it.
+"""
+
+from typing import Final
 
 from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.moves import AttemptState, RequestState
-from services.orchestrator.core.placing import pend
-from services.orchestrator.core.request import Group, OpenRequest, Standing
+from services.orchestrator.core.placing import pend, redrive
+from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing
+from services.orchestrator.core.resuming import prepare
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
+from stagemesh.outcome import ErrorInfo, error_for
 from stagemesh.pipeline import EdgeMode
 
 __all__ = ["advance"]
+
+_FREE: Final = frozenset({Loss.HANDED_BACK, Loss.INPUT})
+_CRASHES_MAX: Final = 2
+"""So many replicas lost under a stage that has not moved: it is the request's fault."""
 
 
 def advance(state: State, request: OpenRequest) -> None:
@@ -24,18 +36,48 @@ def advance(state: State, request: OpenRequest) -> None:
     _drop_unneeded(state, request)
     for group in request.groups:
         if group.standing is Standing.LOST:
-            _recover(state, group)
-            return
-        if group.standing is Standing.WAITING and _can_start(group):
+            if not _recover(state, group):
+                return
+        elif group.standing is Standing.WAITING and _can_start(group):
             pend(state, group)
     if not request.lanes_left and not request.held:
         _end(state, request)
 
 
-def _recover(state: State, group: Group) -> None:
-    """Go on after the loss of a replica: no contract to resume is known, so the request fails."""
-    lost = next(a for a in group.attempts if a.state is AttemptState.LOST)
-    fail(state, group.request, lost.error("replica_lost"))
+def _recover(state: State, group: Group) -> bool:
+    """Let a lost group go on as its contract allows; False if its request had to fail."""
+    if any(attempt.state is AttemptState.STOPPING for attempt in group.attempts):
+        return True  # Some of it was refused; what was told to stop still holds its slots.
+    loss, group.loss = group.loss, None
+    spent = None if loss is None else _count_loss(state, group, loss)
+    if spent is not None:
+        fail(state, group.request, spent)
+        return False
+    if loss is not None:
+        group.free = loss in _FREE
+    card = group.card or state.pool_of(group).card
+    if card is not None and not prepare(state, group, card):
+        return False
+    return not _can_start(group) or redrive(state, group, free=group.free)
+
+
+def _count_loss(state: State, group: Group, loss: Loss) -> ErrorInfo | None:
+    """Count a loss; give the cause if the group has had enough of them."""
+    if loss in _FREE:
+        return None
+    if loss is Loss.CRASH:
+        at = sum(lane.cursor.next for lane in group.lanes)
+        group.crashes = group.crashes + 1 if group.crashed_at == at else 1
+        group.crashed_at = at
+        if group.crashes >= _CRASHES_MAX:
+            return error_for(
+                "engine_error",
+                f"{group.crashes} replicas were lost with it at the same point.",
+                stage=group.stage.name,
+                pool=group.stage.pool,
+            )
+    group.losses += 1
+    return group.cause if group.losses >= state.settings.attempts_max else None
 
 
 def _drop_unneeded(state: State, request: OpenRequest) -> None:
@@ -67,11 +109,11 @@ def _wants(reader: Group, lane: Lane) -> bool:
 
 
 def _can_start(group: Group) -> bool:
-    """Whether whole inputs are complete and streams have begun."""
+    """Whether whole inputs are complete and streams have begun, as far as it may be sent them."""
     for source, lane in zip(group.plan.sources, group.sources, strict=True):
-        if lane.cursor.ended:
+        if lane.closed:
             continue
-        if source.mode is EdgeMode.WHOLE or not lane.cursor.next:
+        if source.mode is EdgeMode.WHOLE or not lane.end:
             return False
     return True
 

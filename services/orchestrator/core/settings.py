@@ -39,7 +39,14 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float = 1.0
     abort_ack_s: float = 1.0
     usage_wait_s: float = 1.0
+    orphan_s: float = 2.0
+    """How long the attempts of a request go on whose gateway is lost."""
     redrive_s: float = 10.0
+    redrive_share: float = 0.2
+    redrive_burst: int = 50
+    """The retry budget of a pool; see `RetryBudget`."""
+    attempts_max: int = 4
+    """How often a stage of a request is given to a replica under one epoch."""
     back_off_s: float = 0.05
     back_off_s_max: float = 1.0
     slow_s: float = 30.0

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Any
 
 from services.orchestrator.core.admission import Admission
+from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.door import Door
 from services.orchestrator.core.effects import PublishedModel, PublishModels
 from services.orchestrator.core.orders import Orders
@@ -43,7 +44,7 @@ class State:
             )
             for pipeline in mesh.pipelines.values()
         }
-        self.pools = {name: ReplicaPool(name) for name in mesh.pools}
+        self.pools = {name: ReplicaPool(name, self._budget()) for name in mesh.pools}
         self.replicas: dict[int, Replica] = {}
         self.unlisted: OrderedDict[str, None] = OrderedDict()
         self.clients: dict[int, Client] = {}
@@ -55,6 +56,14 @@ class State:
         self.touched: dict[OpenRequest, None] = {}
         self.roomy: dict[ReplicaPool, None] = {}
         self.published = self.models()
+
+    def _budget(self) -> RetryBudget:
+        settings = self.settings
+        return RetryBudget(
+            share=settings.redrive_share,
+            burst=settings.redrive_burst,
+            refill_s=settings.redrive_s,
+        )
 
     def arm(self, after_s: float, due: Due, target: Any) -> Timer:
         """Set a timer, in seconds from now."""

@@ -23,6 +23,7 @@ class Due(Enum):
     DRAIN = auto()
     TOMBSTONES = auto()
     RELEASE = auto()
+    ORPHAN = auto()
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,12 @@ from typing import Final
 
 import msgspec
 
-from services.orchestrator.core.effects import Effect, EndRequest
+from services.orchestrator.core.effects import (
+    DropRequest,
+    Effect,
+    EndRequest,
+    HandBackRequest,
+)
 from services.orchestrator.core.events import ClientLost, Event, Opened, RowsArrived
 from stagemesh.outcome import Outcome, Terminal, error_for
 from stagemesh.telemetry import Metrics
@@ -88,10 +93,10 @@ class Ledger:
         elif isinstance(event, Opened):
             self._begin(event, now_s)
         for effect in effects:
-            if isinstance(effect, EndRequest):
+            if isinstance(effect, EndRequest | DropRequest | HandBackRequest):
                 request = self._requests.get(effect.link, {}).pop(effect.slot, None)
                 if request is not None:
-                    self._end(request, effect.terminal, now_s)
+                    self._end(request, _terminal_of(effect), now_s)
         if isinstance(event, ClientLost):
             self._leave(event, now_s)
 
@@ -132,6 +137,16 @@ class Ledger:
                 "total_s": round(total_s, 6),
             },
         )
+
+
+def _terminal_of(effect: EndRequest | DropRequest | HandBackRequest) -> Terminal:
+    """Give how a request ended here; one that goes on elsewhere ended by the loss of its link."""
+    if isinstance(effect, EndRequest):
+        return effect.terminal
+    went = "handed back" if isinstance(effect, HandBackRequest) else "given to another owner"
+    return Terminal(
+        outcome=Outcome.CANCELLED, error=error_for("link_lost", f"The request was {went}.")
+    )
 
 
 def _count(counts: Callable[[], Mapping[str, int]], kind: str) -> float:

@@ -1,20 +1,30 @@
 """`GatewayLinkService`: the links of gateways, as client links of the core."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpc import aio
 
 from services.orchestrator.core.effects import (
     AnswerUnknown,
+    DropRequest,
     Effect,
     EndRequest,
+    HandBackRequest,
+    PlaceNotice,
+    ResetLanes,
     SayGoAway,
     SendRows,
 )
-from services.orchestrator.core.events import ClientLost, CreditGranted
+from services.orchestrator.core.events import (
+    AbortAsked,
+    ClientLost,
+    CreditGranted,
+    FenceRaised,
+)
 from services.orchestrator.driver import Driver
+from services.orchestrator.servicer.openings import Openings
 from services.orchestrator.translate import (
     client_attached,
     frame_of,
@@ -25,7 +35,8 @@ from services.orchestrator.translate import (
 from stagemesh.api.orchestrator.v1 import gateway_link_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.pump import Link, LinkPolicy, Received, serve_link
+from stagemesh.link.core import join_journals
+from stagemesh.link.pump import Link, LinkPolicy, Received, journal_from_proto, serve_link
 from stagemesh.outcome import Terminal, outcome_of
 
 __all__ = ["GatewayLinkServicer", "GatewayLinks"]
@@ -43,8 +54,17 @@ class _Outlet:
         match effect:
             case SendRows():
                 self._link.send_rows(effect.rows)
-            case EndRequest() | AnswerUnknown() | SayGoAway():
+            case (
+                EndRequest()
+                | AnswerUnknown()
+                | HandBackRequest()
+                | PlaceNotice()
+                | ResetLanes()
+                | SayGoAway()
+            ):
                 self._link.send_frame(frame_of(effect))
+            case DropRequest():
+                pass  # Its gateway is not told.
             case _:
                 raise TypeError(f"{type(effect).__name__} is not for a gateway")
 
@@ -55,6 +75,7 @@ class GatewayLinks:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._links: dict[int, Link] = {}  # One a gateway, from its Hello until it is lost.
+        self._openings: dict[int, Openings] = {}  # One a link, as long as it.
 
     def attached(self, link: Link) -> None:
         """Make a gateway known to the core, or refuse what is no gateway."""
@@ -64,6 +85,7 @@ class GatewayLinks:
             self._refuse(link, error)
             return
         self._links[link.id] = link
+        self._openings[link.id] = Openings()
         self._driver.connect(link.id, _Outlet(link))
         self._driver.post(event)
         _log.info("gateway_attached", extra={"peer_id": link.peer.id})
@@ -85,6 +107,7 @@ class GatewayLinks:
         """Tell the core that a gateway is gone, with its requests."""
         if self._links.pop(link.id, None) is None:
             return
+        del self._openings[link.id]
         self._driver.disconnect(link.id)
         self._driver.post(ClientLost(link=link.id))
         _log.info("gateway_lost", extra={"peer_id": link.peer.id, "reason": reason})
@@ -100,16 +123,31 @@ class GatewayLinks:
             link.close(reason)
 
     def _take(self, link: Link, frame: link_pb2.Frame) -> None:
-        if frame.WhichOneof("kind") == "open":
-            self._open(link, frame.open)
-            return
-        event = gateway_event(link.id, frame)
-        if event is not None:
-            self._driver.post(event)
+        openings = self._openings[link.id]
+        match frame.WhichOneof("kind"):
+            case "open":
+                if not openings.begin(frame.open):
+                    self._open(link, frame.open, ())
+            case "journal_part":
+                openings.add(frame.journal_part)
+            case "go":
+                whole = openings.take(frame.go.slot)
+                if whole is not None:
+                    self._open(link, *whole)
+            case _:
+                event = gateway_event(link.id, frame)
+                if isinstance(event, AbortAsked | FenceRaised):
+                    openings.take(event.slot)
+                if event is not None:
+                    self._driver.post(event)
 
-    def _open(self, link: Link, frame: link_pb2.Open) -> None:
+    def _open(
+        self, link: Link, frame: link_pb2.Open, parts: Sequence[link_pb2.JournalPart]
+    ) -> None:
         try:
-            event = opened(link.id, frame)
+            journals = (frame.journal, *(part.journal for part in parts))
+            journal = join_journals(map(journal_from_proto, journals))
+            event = opened(link.id, frame, journal)
         except MeshError as error:
             # Only this request is wrong, and the core never hears of its slot.
             terminal = Terminal(outcome=outcome_of(error.info.code), error=error.info)

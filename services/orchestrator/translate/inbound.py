@@ -1,11 +1,15 @@
 """Frames of gateways and workers, as events. Rows and grants need none: links speak them."""
 
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.events import (
     AbortAsked,
     AttemptEnded,
     AttemptUnknown,
     ClientAttached,
     Event,
+    Fenced,
+    FenceRaised,
+    HandedBack,
     HandleLost,
     Opened,
     ReplicaAttached,
@@ -14,6 +18,7 @@ from services.orchestrator.core.events import (
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
+from stagemesh.link.core import Journal
 from stagemesh.outcome import error_for
 from stagemesh.wire import capabilities_from_proto, request_from_proto, terminal_from_proto
 
@@ -38,11 +43,12 @@ def client_attached(link: int, hello: link_pb2.Hello) -> ClientAttached:
         link=link,
         window_units=hello.limits.window_units,
         window_bytes=hello.limits.window_bytes,
+        mirrors=True,
     )
 
 
-def opened(link: int, frame: link_pb2.Open) -> Opened:
-    """Read a request that a gateway gives.
+def opened(link: int, frame: link_pb2.Open, journal: Journal) -> Opened:
+    """Read a request that a gateway gives; its journal may have come apart from it.
 
     Raises:
         MeshError: If the request names what this build does not know; nobody else is at fault.
@@ -55,6 +61,7 @@ def opened(link: int, frame: link_pb2.Open) -> Opened:
         deadline_left_s=frame.deadline_left_s,
         request=request_from_proto(frame.request),
         body=frame.request,
+        journal=journal,
     )
 
 
@@ -69,8 +76,8 @@ def gateway_event(link: int, frame: link_pb2.Frame) -> Event | None:
             return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
         case "handle_lost":
             return _handle_lost(link, frame.handle_lost)
-        case "fence" if frame.fence.slot:  # The gateway has no such request, or no longer.
-            return AbortAsked(link=link, slot=frame.fence.slot, cause="fenced")
+        case "fence" if frame.fence.slot:  # The gateway has no such request, or not from here.
+            return FenceRaised(link=link, slot=frame.fence.slot, epoch=frame.fence.epoch)
         case "fence" | "go_away" | "ping" | None:  # None is a kind that only a newer peer knows.
             return None
         case other:
@@ -99,6 +106,8 @@ def replica_attached(link: int, hello: link_pb2.Hello) -> ReplicaAttached:
             stream_input=capabilities.stream_input,
             slots=capabilities.slots,
             context_tokens_max=capabilities.context_tokens_max,
+            resume_contract=_contract(capabilities.resume_contract),
+            deterministic=capabilities.deterministic,
         ),
         state=_state(hello.state),
         window_units=hello.limits.window_units,
@@ -113,37 +122,64 @@ def worker_event(link: int, frame: link_pb2.Frame) -> Event | None:
         MeshError: If a worker must not send such a frame.
     """
     match frame.WhichOneof("kind"):
+        case "ping":
+            return _reported(link, frame.ping)
+        case "go_away":
+            return ReplicaReported(link=link, state=WorkerState.DRAINING, load=LoadReport())
+        case "handle_lost":
+            return _handle_lost(link, frame.handle_lost)
+        case "fenced":
+            return Fenced(
+                link=link,
+                request_id=frame.fenced.request_id,
+                epoch=frame.fenced.epoch,
+                held=tuple(frame.fenced.held),
+            )
+        case _:
+            return _attempt_event(link, frame)
+
+
+def _attempt_event(link: int, frame: link_pb2.Frame) -> Event | None:
+    match frame.WhichOneof("kind"):
         case "terminal":
             return AttemptEnded(
                 link=link,
                 slot=frame.terminal.slot,
                 terminal=terminal_from_proto(frame.terminal),
             )
-        case "ping":
-            return ReplicaReported(
-                link=link,
-                state=_state(frame.ping.state),
-                load=LoadReport(
-                    running=frame.ping.load.running,
-                    waiting=frame.ping.load.waiting,
-                    slots_free=frame.ping.load.slots_free,
-                    steps=frame.ping.steps,
-                ),
-            )
         case "unknown":
             return AttemptUnknown(link=link, slot=frame.unknown.slot)
-        case "handle_lost":
-            return _handle_lost(link, frame.handle_lost)
-        case "go_away":
-            return ReplicaReported(link=link, state=WorkerState.DRAINING, load=LoadReport())
-        case "fenced" | None:  # None is a kind that only a newer peer knows.
+        case "hand_back":
+            return HandedBack(link=link, slot=frame.hand_back.slot)
+        case None:  # A kind that only a newer peer knows.
             return None
         case other:
             raise _broken_protocol(f"A worker sent a frame of kind {other}.")
 
 
+def _reported(link: int, ping: link_pb2.Ping) -> ReplicaReported:
+    return ReplicaReported(
+        link=link,
+        state=_state(ping.state),
+        load=LoadReport(
+            running=ping.load.running,
+            waiting=ping.load.waiting,
+            slots_free=ping.load.slots_free,
+            steps=ping.steps,
+        ),
+    )
+
+
 def _handle_lost(link: int, frame: link_pb2.HandleLost) -> HandleLost:
     return HandleLost(link=link, slot=frame.slot, handle_id=frame.handle_id)
+
+
+def _contract(value: int) -> ResumeContract:
+    """Read a contract; one that is not told, or not known here, promises nothing."""
+    try:
+        return ResumeContract(value)
+    except ValueError:
+        return ResumeContract.NONE
 
 
 def _state(value: int) -> WorkerState:

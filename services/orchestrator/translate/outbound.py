@@ -4,9 +4,13 @@ from services.orchestrator.core.effects import (
     AbortAttempt,
     AnswerUnknown,
     EndRequest,
+    FenceRequest,
+    HandBackRequest,
+    PlaceNotice,
     PublishModels,
     ReleaseHandles,
     RenewHandles,
+    ResetLanes,
     SayGoAway,
 )
 from stagemesh.api.types.v1 import link_pb2
@@ -16,19 +20,48 @@ from stagemesh.wire import published_to_proto, terminal_to_proto
 
 __all__ = ["FrameEffect", "frame_of", "published_pipelines", "terminal_frame"]
 
-FrameEffect = AbortAttempt | AnswerUnknown | EndRequest | ReleaseHandles | RenewHandles | SayGoAway
+_ForGateway = AnswerUnknown | EndRequest | HandBackRequest | PlaceNotice | ResetLanes | SayGoAway
+_ForWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles
+
+FrameEffect = _ForGateway | _ForWorker
 """Effects that are one frame on their link."""
 
 
 def frame_of(effect: FrameEffect) -> link_pb2.Frame:
     """Make the frame that tells a peer of an effect."""
+    return _for_worker(effect) if isinstance(effect, _ForWorker) else _for_gateway(effect)
+
+
+def _for_gateway(effect: _ForGateway) -> link_pb2.Frame:
     match effect:
         case EndRequest():
             return terminal_frame(effect.slot, effect.terminal)
-        case AbortAttempt():
-            return link_pb2.Frame(abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause))
+        case HandBackRequest():
+            return link_pb2.Frame(hand_back=link_pb2.HandBack(slot=effect.slot))
+        case PlaceNotice():
+            return link_pb2.Frame(placed=_placed(effect))
+        case ResetLanes():
+            return link_pb2.Frame(reset=link_pb2.Reset(slot=effect.slot, stages=effect.stages))
         case AnswerUnknown():
             return link_pb2.Frame(unknown=link_pb2.Unknown(slot=effect.slot))
+        case SayGoAway():
+            return link_pb2.Frame(
+                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
+            )
+
+
+def _for_worker(effect: _ForWorker) -> link_pb2.Frame:
+    match effect:
+        case AbortAttempt():
+            return link_pb2.Frame(abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause))
+        case FenceRequest():
+            return link_pb2.Frame(
+                fence=link_pb2.Fence(
+                    request_id=effect.request_id,
+                    epoch=effect.epoch,
+                    handle_ids=effect.handle_ids,
+                )
+            )
         case ReleaseHandles():
             return link_pb2.Frame(
                 release=link_pb2.Release(
@@ -41,10 +74,18 @@ def frame_of(effect: FrameEffect) -> link_pb2.Frame:
             return link_pb2.Frame(
                 renew=link_pb2.Renew(request_id=effect.request_id, epoch=effect.epoch)
             )
-        case SayGoAway():
-            return link_pb2.Frame(
-                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
-            )
+
+
+def _placed(effect: PlaceNotice) -> link_pb2.Placed:
+    placed = effect.placed
+    return link_pb2.Placed(
+        slot=effect.slot,
+        stage=placed.stage,
+        role=placed.role,
+        attempt=placed.attempt,
+        replica_id=placed.replica_id,
+        incarnation=placed.incarnation,
+    )
 
 
 def terminal_frame(slot: int, terminal: Terminal) -> link_pb2.Frame:

@@ -5,8 +5,9 @@ from google.protobuf import struct_pb2
 
 from services.orchestrator.core.effects import SubmitAttempts
 from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.link.core import LaneJournal
 from stagemesh.pipeline import Mesh, Stage
-from stagemesh.wire import options_to_proto, params_to_proto
+from stagemesh.wire import LaneMark, lane_mark_to_proto, options_to_proto, params_to_proto
 
 __all__ = ["Submits"]
 
@@ -46,10 +47,17 @@ class Submits:
             bridge=template.bridge,
             bridge_options=template.bridge_options,
             request=body if template.reads_input else _without_messages(body),
+            resume=map(_mark, order.resume),
         )
+        if order.contract is not None:
+            submit.contract = link_pb2.ResumeContract.ValueType(order.contract)
         for role in order.roles:
             submit.roles.add(
-                slot=role.slot, role=role.role, companion=role.companion, lanes=role.lanes
+                slot=role.slot,
+                role=role.role,
+                companion=role.companion,
+                lanes=role.lanes,
+                token_ids=role.token_ids,
             )
         for source in order.sources:
             submit.sources.add(
@@ -69,6 +77,18 @@ def _template(stage: Stage) -> _Template:
         bridge=stage.bridge,
         bridge_options=options_to_proto(stage.bridge_options),
         defaults=params_to_proto(stage.params),
+    )
+
+
+def _mark(lane: LaneJournal) -> link_pb2.LaneJournal:
+    return lane_mark_to_proto(
+        LaneMark(
+            lane=lane.lane,
+            pos=lane.next,
+            token_ids=tuple(lane.ids),
+            digest=lane.digest,
+            end=lane.end,
+        )
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from services.orchestrator.core.effects import (
     AbortAttempt,
     Effect,
+    FenceRequest,
     ReleaseHandles,
     RenewHandles,
     SendGrants,
@@ -50,7 +51,7 @@ class _Outlet:
                 self._link.send_grants(effect.grants)
             case SubmitAttempts():
                 self._link.send_frame(link_pb2.Frame(submit=self._submits.to_proto(effect)))
-            case AbortAttempt() | ReleaseHandles() | RenewHandles():
+            case AbortAttempt() | FenceRequest() | ReleaseHandles() | RenewHandles():
                 self._link.send_frame(frame_of(effect))
             case _:
                 raise TypeError(f"{type(effect).__name__} is not for a worker")

@@ -39,10 +39,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fed(msgspec.Struct, frozen=True, kw_only=True):
-    """One upstream output as a bridge gets it; `last` marks the end of its lane."""
+    """One upstream output as a bridge gets it; `last` marks the end of its lane.
+
+    It covers `[pos, pos + units)` of the source. The first one begins above 0 where the attempt
+    goes on from an input in the middle; the bridge begins there as if nothing had been before.
+    """
 
     source: SourceSpec
     units: int
+    pos: int = 0
     text: str = ""
     ids: list[int] | None = None
     kind: OutputKind = OutputKind.TEXT

@@ -1,6 +1,5 @@
 """`clauses`: text as it comes, cut into clauses, so that speech can begin before the text ends."""
 
-from collections import deque
 from typing import ClassVar, Final
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from services.stage_worker.bridges.base import BridgeFactory, Context, Fed
 from services.stage_worker.bridges.cutter import Cutter
 from services.stage_worker.bridges.request import last_user_text
+from services.stage_worker.bridges.spans import Spans
 from services.stage_worker.engines.base import EngineInput, TextInput
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import OutputKind
@@ -29,8 +29,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ClausesBridge:
     """Gives a `TextInput` for each clause, of the sources' text or else of the request's own.
 
-    The `units` of a clause are those of the pieces that end in it. Reasoning and tool calls are not
-    for ears, and a rest without a letter or a digit has no sound.
+    The `units` of a clause are those of the pieces that end in it; with one source it has an
+    `origin` too. Reasoning and tool calls are not for ears, and a rest without a letter or a digit
+    has no sound.
     """
 
     reads_media: ClassVar[bool] = False
@@ -40,7 +41,8 @@ class ClausesBridge:
         self._cutter = Cutter(chars_min=options.chars_min, chars_max=options.chars_max)
         self._own_text = last_user_text(context.request) if not context.sources else None
         self._open = {source.lane for source in context.sources}
-        self._pieces: deque[tuple[int, int]] = deque()  # Characters and units, not yet in a clause.
+        self._alone = len(self._open) == 1
+        self._spans = Spans()
         self.complete = False
 
     def start(self) -> list[EngineInput]:
@@ -52,13 +54,13 @@ class ClausesBridge:
             raise invalid(
                 "there is no text to speak", param="input", reason="missing_required_parameter"
             )
-        self._pieces.append((len(text), 0))
+        self._spans.add(len(text), 0, 0)
         return [*self._clauses(self._cutter.add(text)), *self._finish()]
 
     def feed(self, fed: Fed) -> list[EngineInput]:
         """Take a piece of text."""
         text = fed.text if fed.kind is OutputKind.TEXT else ""
-        self._pieces.append((len(text), fed.units))
+        self._spans.add(len(text), fed.pos, fed.units)
         inputs = self._clauses(self._cutter.add(text))
         if fed.last:
             self._open.discard(fed.source.lane)
@@ -70,19 +72,11 @@ class ClausesBridge:
         return self._clauses([rest]) if any(map(str.isalnum, rest)) else []
 
     def _clauses(self, clauses: list[str]) -> list[EngineInput]:
-        return [TextInput(text=clause, units=self._units_of(len(clause))) for clause in clauses]
+        return [self._input(clause) for clause in clauses]
 
-    def _units_of(self, chars: int) -> int:
-        """Take the units of the pieces that end within the next `chars` characters."""
-        units = 0
-        while self._pieces and self._pieces[0][0] <= chars:
-            piece_chars, piece_units = self._pieces.popleft()
-            chars -= piece_chars
-            units += piece_units
-        if chars and self._pieces:
-            piece_chars, piece_units = self._pieces.popleft()
-            self._pieces.appendleft((piece_chars - chars, piece_units))
-        return units
+    def _input(self, clause: str) -> TextInput:
+        units, span = self._spans.take(len(clause))
+        return TextInput(text=clause, units=units, origin=span if self._alone else None)
 
 
 def _options(context: Context) -> Options:

@@ -79,5 +79,15 @@ class Intake:
 
 def _joined(one: EngineInput, other: EngineInput) -> EngineInput:
     if isinstance(one, TextInput) and isinstance(other, TextInput):
-        return TextInput(text=one.text + other.text, units=one.units + other.units)
+        return TextInput(
+            text=one.text + other.text,
+            units=one.units + other.units,
+            origin=_spanning(one.origin, other.origin),
+        )
     raise MeshError(error_for("protocol_error", "this engine takes one input of this kind only"))
+
+
+def _spanning(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])

@@ -25,6 +25,7 @@ class ScriptBridge:
     def __init__(self, context: Context) -> None:
         self._request = context.request
         self._open = {source.lane for source in context.sources}
+        self._alone = len(self._open) == 1
         self.complete = False
 
     def start(self) -> list[EngineInput]:
@@ -42,7 +43,8 @@ class ScriptBridge:
         units = fed.units
         if split_lane(fed.source.lane).modality is Modality.AUDIO:
             units = math.ceil(units / FRAME_SAMPLES)
-        return [TextInput(text=fed.text, units=units)] if units else []
+        origin = (fed.pos, fed.pos + fed.units) if self._alone else None
+        return [TextInput(text=fed.text, units=units, origin=origin)] if units else []
 
 
 create: Final[BridgeFactory] = ScriptBridge

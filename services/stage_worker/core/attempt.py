@@ -5,8 +5,8 @@ from enum import Enum
 from typing import Final
 
 from services.stage_worker.core.submission import RoleSpec, Submission
-from services.stage_worker.engines.base import Piece
-from stagemesh.link.core import Cursor, Grant, Meter, Row, Sender, Step
+from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.link.core import Cursor, Grant, LaneJournal, Meter, Row, Sender, Step
 from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import End, FinishReason, Terminal, Timings, Usage
 
@@ -23,47 +23,60 @@ class State(Enum):
     """An abort was asked for, and the engine has not answered."""
     FLUSHING = "flushing"
     """The engine is done, and outputs wait for credit."""
+    ORPHANED = "orphaned"
+    """Nobody hears it any more; it ends soon."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    HANDED_BACK = "handed_back"
+    """It goes on at another worker."""
 
 
-ENDS: Final = frozenset({State.FINISHED, State.FAILED, State.CANCELLED})
+ENDS: Final = frozenset({State.FINISHED, State.FAILED, State.CANCELLED, State.HANDED_BACK})
 
 MOVES: Final[Mapping[State, frozenset[State]]] = {
     State.WAITING: frozenset({State.RUNNING, State.FLUSHING, *ENDS}),
-    State.RUNNING: frozenset({State.STOPPING, State.FLUSHING, *ENDS}),
+    State.RUNNING: frozenset({State.STOPPING, State.FLUSHING, State.ORPHANED, *ENDS}),
     State.STOPPING: frozenset({State.FAILED, State.CANCELLED}),
     State.FLUSHING: ENDS,
+    State.ORPHANED: frozenset({State.CANCELLED}),
     State.FINISHED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),
+    State.HANDED_BACK: frozenset(),
 }
 """The legal moves; whatever is not here is a bug of ours."""
 
 
 class _Lane:
-    """One lane that an attempt was asked for."""
+    """One lane that an attempt was asked for.
 
-    __slots__ = ("ended", "number", "pos")
+    `ended` is what the engine said; `silent` means that its orchestrator knows its end already, so
+    that nothing more of it is sent.
+    """
 
-    def __init__(self, number: int) -> None:
+    __slots__ = ("ended", "number", "pos", "silent")
+
+    def __init__(self, number: int, journal: LaneJournal | None) -> None:
         self.number = number
-        self.pos = 0
+        self.pos = 0 if journal is None else journal.next
         self.ended = False
+        self.silent = journal is not None and journal.end is not None
 
 
 class Attempt:
     """One attempt on one link.
 
-    `in_engine` is true from the moment the engine took it until the engine let go of it, whatever
-    became of the attempt meanwhile: that long it holds an engine slot.
+    Its lanes begin where earlier attempts came to; nothing before that is sent. `in_engine` is true
+    from the moment the engine took it until the engine let go of it, whatever became of the attempt
+    meanwhile: that long it holds an engine slot.
     """
 
     __slots__ = (
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
-        "_submitted_s", "_usage", "_window", "cursors", "deadline_s", "in_engine", "input_closed",
-        "lanes_open", "link", "number", "role", "slot", "state", "submission", "terminal",
+        "_submitted_s", "_unbegun", "_usage", "_window", "cursors", "deadline_s", "has_sent",
+        "in_engine", "input_closed", "lanes_open", "link", "number", "role", "slot", "state",
+        "submission", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -88,9 +101,16 @@ class Attempt:
         self.terminal: Terminal | None = None
         left_s = submission.deadline_left_s
         self.deadline_s = now_s + left_s if left_s > 0 else None
-        self._lanes = {split_lane(lane).modality: _Lane(lane) for lane in role.lanes}
+        self.has_sent = False
+        self._lanes = {
+            split_lane(lane).modality: _Lane(lane, submission.resume.get(lane))
+            for lane in role.lanes
+        }
         self.lanes_open = len(self._lanes)
         self.cursors = {source.lane: Cursor() for source in submission.sources_of(role)}
+        # Only by this contract does an input begin in the middle: where its first row says.
+        per_input = submission.contract is ResumeContract.PER_INPUT
+        self._unbegun = set(self.cursors) if per_input else set()
         self._meters: dict[int, Meter] = {}
         self._window = input_window
         self._sender = Sender(*output_window)
@@ -148,12 +168,16 @@ class Attempt:
             lane.ended = True
             self.lanes_open -= 1
             end = self._timed(end, now_s)
+        if lane.silent:
+            return []
         row = Row(
-            self.slot, lane.number, lane.pos, piece.units,
-            piece.text, piece.ids, piece.kind, True, piece.body, end,
+            self.slot, lane.number, lane.pos, piece.units, piece.text,
+            piece.ids if self.role.token_ids else None,
+            piece.kind, True, piece.body, end, piece.origin,
         )  # fmt: skip
         lane.pos += piece.units
         ready = self._sender.offer(row)
+        self.has_sent = self.has_sent or bool(ready)
         if not ready and row.body is not None and row.body.handle is not None:
             self._by_handle_bytes += row.size_bytes
         return ready
@@ -167,20 +191,28 @@ class Attempt:
         self.lanes_open -= 1
         self._usage = _sum(self._usage, piece.end.usage)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a lane that has not ended begins after outputs of earlier attempts."""
+        return any(lane.pos and not lane.silent for lane in self._lanes.values())
+
     def end_empty(self, now_s: float) -> list[Row]:
         """End every lane that is still open without another output."""
         rows: list[Row] = []
         for modality, lane in self._lanes.items():
             if not lane.ended:
-                bare = Piece(
-                    attempt=self.number, modality=modality, end=End(finish_reason=FinishReason.STOP)
+                usage = Usage(
+                    audio_output_samples=lane.pos if modality is Modality.AUDIO else 0,
+                    images=lane.pos if modality is Modality.IMAGE else 0,
                 )
-                rows += self.take(bare, now_s)
+                end = End(finish_reason=FinishReason.STOP, usage=usage)
+                rows += self.take(Piece(attempt=self.number, modality=modality, end=end), now_s)
         return rows
 
     def granted(self, grant: Grant) -> list[Row]:
         """Raise the credit for outputs; return the rows that may go now."""
         rows = self._sender.grant(grant.units, grant.bytes)
+        self.has_sent = self.has_sent or bool(rows)
         if self._by_handle_bytes:
             self._by_handle_bytes -= sum(
                 row.size_bytes for row in rows if row.body is not None and row.body.handle
@@ -190,7 +222,12 @@ class Attempt:
     def check(self, row: Row) -> Step | None:
         """Judge an input by its position; None if the lane is none of its sources."""
         cursor = self.cursors.get(row.lane)
-        return None if cursor is None else cursor.check(row)
+        if cursor is None:
+            return None
+        if row.lane in self._unbegun:
+            self._unbegun.discard(row.lane)
+            cursor.next = row.pos
+        return cursor.check(row)
 
     def took(self, lane: int, units: int, size_bytes: int) -> Grant | None:
         """Count an input that was taken; return what to grant for its source, if it is due."""

@@ -11,6 +11,7 @@ from stagemesh.outcome import ErrorInfo, Terminal
 
 __all__ = [
     "AbortEngine",
+    "ClaimPayloads",
     "Effect",
     "Exit",
     "FeedAttempt",
@@ -21,6 +22,7 @@ __all__ = [
     "SayGoAway",
     "SendFenced",
     "SendGrants",
+    "SendHandBack",
     "SendHandleLost",
     "SendRows",
     "SendTerminal",
@@ -83,6 +85,13 @@ class SendTerminal(_Effect, frozen=True):
     terminal: Terminal
 
 
+class SendHandBack(_Effect, frozen=True):
+    """Give an attempt back to its orchestrator, in good order."""
+
+    link: int
+    slot: int
+
+
 class SendUnknown(_Effect, frozen=True):
     """Tell an orchestrator that a slot means nothing here."""
 
@@ -91,11 +100,12 @@ class SendUnknown(_Effect, frozen=True):
 
 
 class SendFenced(_Effect, frozen=True):
-    """Tell an orchestrator that a request has a higher epoch."""
+    """Tell an orchestrator the highest epoch of a request, and which payloads are held for it."""
 
     link: int
     request_id: str
     epoch: int
+    held: tuple[str, ...] = ()
 
 
 class SendHandleLost(_Effect, frozen=True):
@@ -131,6 +141,15 @@ class RenewPayloads(_Effect, frozen=True):
     request_id: str
 
 
+class ClaimPayloads(_Effect, frozen=True):
+    """Keep payloads of a request for a new owner, and tell it by `SendFenced` which are held."""
+
+    link: int
+    request_id: str
+    epoch: int
+    handle_ids: tuple[str, ...]
+
+
 class Exit(_Effect, frozen=True):
     """Stop the process: in good order, or because of `error`."""
 
@@ -139,6 +158,7 @@ class Exit(_Effect, frozen=True):
 
 Effect = (
     AbortEngine
+    | ClaimPayloads
     | Exit
     | FeedAttempt
     | ForgetAttempt
@@ -148,6 +168,7 @@ Effect = (
     | SayGoAway
     | SendFenced
     | SendGrants
+    | SendHandBack
     | SendHandleLost
     | SendRows
     | SendTerminal

@@ -3,7 +3,12 @@
 import msgspec
 
 from services.stage_worker.core.attempt import Attempt, State
-from services.stage_worker.core.effects import AbortEngine, ForgetAttempt, SendTerminal
+from services.stage_worker.core.effects import (
+    AbortEngine,
+    ForgetAttempt,
+    SendHandBack,
+    SendTerminal,
+)
 from services.stage_worker.core.limits import Identity
 from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.refusals import outcome_for
@@ -35,7 +40,10 @@ class Endings:
         """Stop an attempt as asked; the answer waits until the engine has let go of it."""
         if attempt.state is State.STOPPING:
             return
-        if attempt.in_engine:
+        if attempt.state is State.ORPHANED:
+            self._stop_engine(attempt)
+            self._end(attempt, State.CANCELLED, self._terminal(attempt, error_for("aborted")))
+        elif attempt.in_engine:
             attempt.move(State.STOPPING)
             self._orders.add(AbortEngine(attempt=attempt.number))
         else:
@@ -44,6 +52,9 @@ class Endings:
     def fail(self, attempt: Attempt, error: ErrorInfo) -> None:
         """End an attempt at once, whatever waits; the engine stops it in its own time."""
         if attempt.ended:
+            return
+        if attempt.state is State.ORPHANED:
+            self.silence(attempt)
             return
         terminal = self._terminal(attempt, error)
         self._stop_engine(attempt)
@@ -55,11 +66,24 @@ class Endings:
         self._stop_engine(attempt)
         self._end(attempt, State.CANCELLED, None)
 
+    def hand_back(self, attempt: Attempt) -> None:
+        """Give an attempt up in good order: it goes on elsewhere after what was sent of it."""
+        if attempt.state is State.STOPPING:
+            self._end(attempt, State.CANCELLED, self._terminal(attempt, error_for("aborted")))
+        elif attempt.state is State.ORPHANED:
+            self.silence(attempt)
+        else:
+            self._stop_engine(attempt)
+            self._orders.add(SendHandBack(link=attempt.link, slot=attempt.slot))
+            self._end(attempt, State.HANDED_BACK, None)
+
     def engine_let_go(self, attempt: Attempt, error: ErrorInfo | None = None) -> None:
         """Free the engine slot; end the attempt now, or when its last output had credit."""
         attempt.in_engine = False
         if attempt.state is State.STOPPING:
             self._end(attempt, State.CANCELLED, self._terminal(attempt, error_for("aborted")))
+        elif attempt.state is State.ORPHANED:
+            self._end(attempt, State.CANCELLED, None)
         elif attempt.ended:
             self._attempts.let_go(attempt)
         else:

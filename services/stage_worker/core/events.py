@@ -6,7 +6,7 @@ Links are numbered by the shell; a number is never used again. `attempt` is the 
 import msgspec
 
 from services.stage_worker.core.submission import Submission
-from services.stage_worker.engines.base import Piece
+from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorInfo
 
@@ -91,11 +91,12 @@ class AbortAsked(_Event, frozen=True):
 
 
 class FenceRaised(_Event, frozen=True):
-    """An orchestrator silences everything of a request below an epoch."""
+    """An orchestrator silences everything of a request below an epoch, and claims its payloads."""
 
     link: int
     request_id: str
     epoch: int
+    handle_ids: tuple[str, ...] = ()
 
 
 class RenewAsked(_Event, frozen=True):
@@ -116,9 +117,13 @@ class ReleaseAsked(_Event, frozen=True):
 
 
 class EngineLoaded(_Event, frozen=True):
-    """The engine has answered its warm-up; it runs `slots` attempts at once."""
+    """The engine has answered its warm-up; it runs `slots` attempts at once.
+
+    `contract` is the one that it can keep, which is less than it declares if it draws at random.
+    """
 
     slots: int
+    contract: ResumeContract
 
 
 class AttemptStarted(_Event, frozen=True):

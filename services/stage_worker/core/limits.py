@@ -24,9 +24,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     attempts_max: int = 4096
     """How many attempts may be open, those included that only wait for credit."""
     stall_s: float = 30.0
+    orphan_s: float = 2.0
+    """How long an attempt goes on that nobody hears any more."""
     tombstones_max: int = 4096
     """How many slots are remembered for which an abort came first, or that were answered."""
 
     def __post_init__(self) -> None:
         if self.stall_s <= 0 or self.outbox_bytes_max <= 0 or self.input_window_units <= 0:
             raise ValueError("stall_s, outbox_bytes_max and input_window_units must be positive")
+        if self.orphan_s < 0:
+            raise ValueError("orphan_s must not be negative")

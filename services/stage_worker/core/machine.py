@@ -10,16 +10,19 @@ from typing import Any
 
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
+from services.stage_worker.core.admission import Admission
 from services.stage_worker.core.attempt import Attempt, State
+from services.stage_worker.core.contracts import hands_back_at_once
 from services.stage_worker.core.endings import Endings
-from services.stage_worker.core.fences import Fences, Recent
+from services.stage_worker.core.epochs import Epochs
+from services.stage_worker.core.fences import Recent
 from services.stage_worker.core.limits import Identity, Limits
 from services.stage_worker.core.orders import Orders
+from services.stage_worker.core.orphans import Orphans
 from services.stage_worker.core.progress import Progress
 from services.stage_worker.core.refusals import ProcessState, refusal
-from services.stage_worker.core.submission import RoleSpec, Submission
 from services.stage_worker.core.table import AttemptTable
-from services.stage_worker.engines.base import Piece
+from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.link.core import Row, Step
 from stagemesh.outcome import ErrorInfo, error_for
 
@@ -33,12 +36,14 @@ class StageWorker:
         self._limits = limits or Limits()
         self._state = ProcessState.STARTING
         self._slots = 0
+        self._contract = ResumeContract.NONE
         self._windows: dict[int, tuple[int, int]] = {}
         self._attempts = AttemptTable()
         self._orders = Orders()
         self._endings = Endings(identity, self._attempts, self._orders)
-        self._fences = Fences()
-        self._aborted_early: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
+        self._admission = Admission(self._attempts, self._endings, self._orders, self._limits)
+        self._epochs = Epochs(self._orders)
+        self._orphans = Orphans(self._limits.orphan_s)
         self._answered: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
         self._progress = Progress(self._limits.stall_s)
         self._drain_until_s: float | None = None
@@ -102,6 +107,7 @@ class StageWorker:
         times = (
             self._attempts.next_deadline_s(),
             self._progress.next_check_s,
+            self._orphans.next_s,
             None if self._exiting else self._drain_until_s,
         )
         return min((time_s for time_s in times if time_s is not None), default=None)
@@ -137,6 +143,7 @@ class StageWorker:
 
     def _engine_loaded(self, event: seen.EngineLoaded, now_s: float) -> None:
         self._slots = event.slots
+        self._contract = event.contract
         if self._state is ProcessState.STARTING:
             self._become(ProcessState.READY)
 
@@ -158,64 +165,36 @@ class StageWorker:
     def _link_lost(self, event: seen.LinkLost, now_s: float) -> None:
         del self._windows[event.link]
         for attempt in self._attempts.of_link(event.link):
+            self._abandon(attempt, now_s)
+
+    def _abandon(self, attempt: Attempt, now_s: float) -> None:
+        """Stop telling anybody of an attempt; what the engine has of it goes on for a while."""
+        if attempt.state is State.ORPHANED:
+            return
+        if attempt.state is State.RUNNING and self._drain_until_s is None:
+            attempt.move(State.ORPHANED)
+            self._orphans.add(attempt.number, now_s)
+        else:
             self._endings.silence(attempt)
 
     def _submitted(self, event: seen.Submitted, now_s: float) -> None:
         submission = event.submission
-        if not self._fences.raise_to(submission.request_id, submission.epoch):
-            self._say_fenced(event.link, submission.request_id)
-            return
-        self._end_older(submission)
-        for group in submission.groups():
-            error = refusal(self._state, room=self._has_room(len(group)))
-            for role in group:
-                cause = self._against(event.link, role) or error
-                if cause is not None:
-                    self._endings.refuse(event.link, submission, role, cause)
-                else:
-                    self._accept(event.link, submission, role, now_s)
+        if self._epochs.admit(event.link, submission.request_id, submission.epoch):
+            self._admission.take(
+                event.link,
+                submission,
+                window=self._windows[event.link],
+                closed=self._closed,
+                now_s=now_s,
+            )
+
+    def _closed(self, attempts: int) -> ErrorInfo | None:
+        """Say what is against so many attempts more."""
+        return refusal(self._state, room=self._admission.has_room(attempts, self.slots_free))
 
     def _submission_refused(self, event: seen.SubmissionRefused, now_s: float) -> None:
         for role in event.submission.roles:
             self._endings.refuse(event.link, event.submission, role, event.error)
-
-    def _has_room(self, attempts: int) -> bool:
-        return (
-            attempts <= self.slots_free
-            and len(self._attempts) + attempts <= self._limits.attempts_max
-            and self._attempts.held_bytes <= self._limits.held_bytes_max
-        )
-
-    def _against(self, link: int, role: RoleSpec) -> ErrorInfo | None:
-        """Say what speaks against this role, apart from room."""
-        if self._aborted_early.discard((link, role.slot)):
-            return error_for("aborted")
-        holder = self._attempts.at(link, role.slot)
-        if holder is None:
-            return None
-        error = error_for("protocol_error", f"slot {role.slot} is in use")
-        self._endings.fail(holder, error)
-        return error
-
-    def _accept(self, link: int, submission: Submission, role: RoleSpec, now_s: float) -> None:
-        attempt = Attempt(
-            number=self._attempts.next_number(),
-            link=link,
-            submission=submission,
-            role=role,
-            output_window=self._windows[link],
-            input_window=(self._limits.input_window_units, self._limits.input_window_bytes),
-            now_s=now_s,
-        )
-        self._attempts.add(attempt)
-        self._orders.add(do.StartAttempt(attempt=attempt.number, submission=submission, role=role))
-
-    def _end_older(self, submission: Submission) -> None:
-        """End lower keys of the same stage and roles; of two with one key the later wins."""
-        roles = {role.role for role in submission.roles}
-        for attempt in self._attempts.of_request(submission.request_id):
-            if attempt.submission.stage == submission.stage and attempt.role.role in roles:
-                self._endings.fail(attempt, error_for("aborted", "A later attempt replaced it."))
 
     def _inputs_arrived(self, event: seen.InputsArrived, now_s: float) -> None:
         """Give each attempt its rows, in one order for each."""
@@ -240,7 +219,7 @@ class StageWorker:
     def _credit_granted(self, event: seen.CreditGranted, now_s: float) -> None:
         for grant in event.grants:
             attempt = self._attempts.at(event.link, grant.slot)
-            if attempt is None or attempt.state is State.STOPPING:
+            if attempt is None or attempt.state in {State.STOPPING, State.ORPHANED}:
                 continue
             ready = attempt.granted(grant)
             if ready:
@@ -254,29 +233,21 @@ class StageWorker:
             self._endings.abort(attempt)
         else:
             self._say_unknown(event.link, event.slot)
-            self._aborted_early.add((event.link, event.slot))
+            self._admission.aborted(event.link, event.slot)
 
     def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
-        if not self._fences.raise_to(event.request_id, event.epoch):
-            self._say_fenced(event.link, event.request_id)
+        if not self._epochs.admit(event.link, event.request_id, event.epoch):
             return
         for attempt in self._attempts.of_request(event.request_id):
             if attempt.submission.epoch < event.epoch:
-                self._endings.silence(attempt)
+                self._abandon(attempt, now_s)
+        self._epochs.claim(event)
 
     def _renew_asked(self, event: seen.RenewAsked, now_s: float) -> None:
-        if self._fences.raise_to(event.request_id, event.epoch):
-            self._orders.add(do.RenewPayloads(request_id=event.request_id))
-        else:
-            self._say_fenced(event.link, event.request_id)
+        self._epochs.renew(event)
 
     def _release_asked(self, event: seen.ReleaseAsked, now_s: float) -> None:
-        if self._fences.raise_to(event.request_id, event.epoch):
-            self._orders.add(
-                do.ReleasePayloads(request_id=event.request_id, handle_ids=event.handle_ids)
-            )
-        else:
-            self._say_fenced(event.link, event.request_id)
+        self._epochs.release(event)
 
     # What the shell tells of an attempt's input.
 
@@ -303,6 +274,10 @@ class StageWorker:
         attempt = self._attempts.get(event.attempt)
         if attempt is None or attempt.ended:
             return
+        if attempt.goes_on and attempt.submission.contract is not ResumeContract.PER_INPUT:
+            message = "There was output before, and now there is not even input."
+            self._endings.fail(attempt, error_for("replay_diverged", message))
+            return
         ready = attempt.end_empty(now_s)
         if ready:
             self._orders.rows(attempt.link, ready)
@@ -323,6 +298,10 @@ class StageWorker:
     def _tick(self, event: seen.Tick, now_s: float) -> None:
         for attempt in self._attempts.late(now_s):
             self._endings.fail(attempt, error_for("deadline_exceeded"))
+        for number in self._orphans.due(now_s):
+            orphan = self._attempts.get(number)
+            if orphan is not None and not orphan.ended:
+                self._endings.silence(orphan)
         stalled = self._progress.look(event.steps, busy=self._attempts.busy, now_s=now_s)
         if stalled and self._state is ProcessState.READY:
             self._become(ProcessState.STALLED)
@@ -330,7 +309,7 @@ class StageWorker:
             self._become(ProcessState.READY)
         if self._drain_until_s is not None and self._drain_until_s <= now_s:
             for attempt in self._attempts.spoken_of():
-                self._endings.fail(attempt, error_for("draining"))
+                self._endings.hand_back(attempt)
 
     def _drain_asked(self, event: seen.DrainAsked, now_s: float) -> None:
         if self._drain_until_s is not None:
@@ -339,6 +318,10 @@ class StageWorker:
         self._become(ProcessState.DRAINING)
         for link in self._windows:
             self._orders.add(do.SayGoAway(link=link, reason="draining", drain_s=event.drain_s))
+        for attempt in self._attempts.spoken_of():
+            orphaned = attempt.state is State.ORPHANED
+            if orphaned or hands_back_at_once(attempt, self._contract):
+                self._endings.hand_back(attempt)
 
     def _exit(self, error: ErrorInfo | None) -> None:
         if self._exiting:
@@ -355,10 +338,6 @@ class StageWorker:
     def _say_unknown(self, link: int, slot: int) -> None:
         if self._answered.add((link, slot)):
             self._orders.add(do.SendUnknown(link=link, slot=slot))
-
-    def _say_fenced(self, link: int, request_id: str) -> None:
-        epoch = self._fences.epoch(request_id)
-        self._orders.add(do.SendFenced(link=link, request_id=request_id, epoch=epoch))
 
 
 def _bad_input(attempt: Attempt, row: Row) -> ErrorInfo:

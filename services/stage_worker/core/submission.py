@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from services.stage_worker.engines.base import ResumeContract
+from stagemesh.link.core import LaneJournal
 from stagemesh.media import Params, Request
 
 __all__ = ["RoleSpec", "Source", "Submission"]
@@ -18,6 +20,8 @@ class RoleSpec(msgspec.Struct, frozen=True, kw_only=True):
     companion: str
     lanes: tuple[int, ...]
     """The lanes that it is asked for; it is finished when each has ended."""
+    token_ids: bool = False
+    """Whether its text comes with token ids."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +34,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a `Submit` says; `deadline_left_s` 0 means that there is none."""
+    """Everything that a `Submit` says; `deadline_left_s` 0 means that there is none.
+
+    `resume` says of lanes, by their numbers, how far they came in earlier attempts, and `contract`
+    how to go on from there; None at a first attempt.
+    """
 
     request_id: str
     epoch: int
@@ -44,6 +52,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     params: Params
     bridge: str
     bridge_options: Mapping[str, Any]
+    contract: ResumeContract | None = None
+    resume: Mapping[int, LaneJournal] = {}
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What orders the attempts of one stage and role: a higher one replaces a lower one."""
+        return self.epoch, self.attempt
 
     def choice_of(self, role: RoleSpec) -> int:
         """Tell which choice a role belongs to."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from services.stage_worker.bridges.base import BridgeFactory
-from services.stage_worker.core import StageWorker
+from services.stage_worker.core import Replays, StageWorker, effective_contract
 from services.stage_worker.core import effects as do
 from services.stage_worker.core.events import (
     DrainAsked,
@@ -41,6 +41,7 @@ LinkEffect = (
     do.SayGoAway
     | do.SendFenced
     | do.SendGrants
+    | do.SendHandBack
     | do.SendHandleLost
     | do.SendRows
     | do.SendTerminal
@@ -82,6 +83,7 @@ class Driver:
         self._sweep_s = lease_s / SWEEPS_PER_LEASE
         self._ledger = ledger
         self._outgoing = Outgoing(store, self._ledger, core.request_of)
+        self._replays = Replays(self._outgoing.counted)
         self._loop = asyncio.get_running_loop()
         self._outlet: Outlet | None = None
         self._intakes: Intakes | None = None
@@ -134,7 +136,9 @@ class Driver:
                 )
                 consumer = tasks.create_task(self._consume(), name="engine-outputs")
                 self._sweep()
-                self.post(EngineLoaded(slots=self._engine.capabilities.slots))
+                capabilities = self._engine.capabilities
+                contract = effective_contract(capabilities)
+                self.post(EngineLoaded(slots=capabilities.slots, contract=contract))
                 error = await self._over
                 consumer.cancel()
                 self._intakes.close()
@@ -159,15 +163,15 @@ class Driver:
     async def _consume(self) -> None:
         """Take what the engine gives, one list for each of its steps."""
         try:
-            async for pieces in self._engine.outputs():
-                self._ledger.step_made(len(pieces))
+            async for made in self._engine.outputs():
+                self._ledger.step_made(len(made))
+                pieces, broken = self._replays.cut(made) if self._replays else (made, [])
                 if self._outgoing.concerns(pieces):
-                    stored, broken = await self._outgoing.stored(pieces)
-                    for event in broken:
-                        self.post(event)
-                    self.post(PiecesMade(pieces=stored))
-                else:
-                    self.post(PiecesMade(pieces=pieces))
+                    pieces, unstored = await self._outgoing.stored(pieces)
+                    broken += unstored
+                for event in broken:
+                    self.post(event)
+                self.post(PiecesMade(pieces=pieces))
             error = error_for("engine_error", "the engine has stopped")
         except Exception as failure:  # Whatever it raises, the engine is of no more use.
             _log.exception("engine_broke")
@@ -183,17 +187,21 @@ class Driver:
     def _perform(self, effect: do.Effect) -> list[Event]:
         match effect:
             case do.StartAttempt() if self._intakes is not None:
+                self._replays.start(effect.attempt, effect.submission, effect.role)
                 return self._intakes.start(effect)
             case do.FeedAttempt() if self._intakes is not None:
                 return self._intakes.feed(effect)
             case do.ForgetAttempt():
                 self._ledger.ended(effect.end)
+                self._replays.forget(effect.attempt)
                 if self._intakes is not None:
                     self._intakes.forget(effect.attempt)
             case do.AbortEngine():
                 self._engine.abort(effect.attempt)
             case do.ReleasePayloads() | do.RenewPayloads():
                 self._keep_or_drop(effect)
+            case do.ClaimPayloads():
+                self._claim(effect)
             case do.Exit():
                 self._exit(effect.error)
             case do.ReportState() if self._outlet is not None:
@@ -215,6 +223,18 @@ class Driver:
         else:
             self._store.release(effect.request_id, effect.handle_ids)
             self._see_whether_empty()
+
+    def _claim(self, effect: do.ClaimPayloads) -> None:
+        """Let the payloads of a request live on for its new owner, and tell it which are left."""
+        self._store.renew(effect.request_id, self._loop.time())
+        self._send(
+            do.SendFenced(
+                link=effect.link,
+                request_id=effect.request_id,
+                epoch=effect.epoch,
+                held=self._store.held(effect.request_id, effect.handle_ids),
+            )
+        )
 
     def _exit(self, error: ErrorInfo | None) -> None:
         """End now, or when nobody needs the payloads any more, by the end of the drain."""

@@ -13,6 +13,7 @@ import msgspec
 
 from services.stage_worker.bridges.base import BridgeFactory, Context, Fed, SourceSpec
 from services.stage_worker.bridges.intake import Append, Begin, Close, Intake, Nothing, Order
+from services.stage_worker.core.contracts import resume_of
 from services.stage_worker.core.effects import FeedAttempt, StartAttempt
 from services.stage_worker.core.events import (
     AttemptBroke,
@@ -23,7 +24,7 @@ from services.stage_worker.core.events import (
     NothingToDo,
 )
 from services.stage_worker.core.submission import RoleSpec, Submission
-from services.stage_worker.engines.base import Engine, EngineInput, Work
+from services.stage_worker.engines.base import Capabilities, Engine, EngineInput, Work
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row, row_cost
 from stagemesh.media import Body, Handle, MediaPart, Message, OutputKind, Part, Request, split_lane
@@ -174,6 +175,7 @@ class Intakes:
         fed = Fed(
             source=taking.sources[row.lane],
             units=row.units,
+            pos=row.pos,
             text=row.text,
             ids=row.ids,
             kind=OutputKind(row.kind),
@@ -201,7 +203,8 @@ class Intakes:
         number = taking.number
         match order:
             case Begin(input=given, streamed=streamed):
-                self._engine.submit(_work(taking, given, streamed=streamed))
+                work = _work(taking, given, self._engine.capabilities, streamed=streamed)
+                self._engine.submit(work)
                 yield AttemptStarted(attempt=number)
                 if not streamed:
                     yield InputClosed(attempt=number)
@@ -261,7 +264,9 @@ class Intakes:
         return None
 
 
-def _work(taking: _Taking, given: EngineInput, *, streamed: bool) -> Work:
+def _work(
+    taking: _Taking, given: EngineInput, capabilities: Capabilities, *, streamed: bool
+) -> Work:
     submission: Submission = taking.submission
     role: RoleSpec = taking.role
     choice = submission.choice_of(role)
@@ -275,9 +280,10 @@ def _work(taking: _Taking, given: EngineInput, *, streamed: bool) -> Work:
         seed_explicit=submission.request.seed_explicit,
         params=submission.params,
         wanted=frozenset(split_lane(lane).modality for lane in role.lanes),
-        ids_wanted=False,
+        ids_wanted=role.token_ids,
         input=given,
         streamed=streamed,
+        resume=resume_of(submission, role, capabilities),
     )
 
 

@@ -14,7 +14,7 @@ from stagemesh.media import INLINE_BYTES_MAX, Body, Modality
 if TYPE_CHECKING:
     from stagemesh.payload import PayloadStore
 
-__all__ = ["Outgoing"]
+__all__ = ["Outgoing", "counted_bytes"]
 
 PUT_HERE_BYTES_MAX: Final = 256 * 1024
 """Above this, a put takes longer than the event loop should stand still."""
@@ -34,6 +34,10 @@ class Outgoing:
     def concerns(pieces: list[Piece]) -> bool:
         """Tell whether a step has bodies that must be put away."""
         return any(piece.body is not None and _is_large(piece, piece.body) for piece in pieces)
+
+    def counted(self, piece: Piece) -> bytes:
+        """Give what a piece's body counts for in its lane's digest."""
+        return counted_bytes(piece, self._store.digest_at_put)
 
     async def stored(self, pieces: list[Piece]) -> tuple[list[Piece], list[AttemptBroke]]:
         """Give the pieces with handles, in their order, and which attempts had no room.
@@ -69,6 +73,17 @@ class Outgoing:
                 return None
         self._ledger.stored(len(data))
         return msgspec.structs.replace(body, inline=b"", handle=handle)
+
+
+def counted_bytes(piece: Piece, digest: Callable[[bytes], bytes]) -> bytes:
+    """Give what a piece's body counts for in its lane's digest: its bytes or its handle's digest.
+
+    `digest` gives the one that a handle for some bytes gets.
+    """
+    body = piece.body
+    if body is None:
+        return b""
+    return digest(body.inline) if _is_large(piece, body) else body.inline
 
 
 def _is_large(piece: Piece, body: Body) -> bool:

@@ -30,6 +30,7 @@ __all__ = [
     "LoadReport",
     "ModelCard",
     "Piece",
+    "Resume",
     "ResumeContract",
     "TensorsInput",
     "TextInput",
@@ -89,6 +90,9 @@ class TextInput(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     units: int = 0
     """How many units of the source it covers; 0 where it came with the request."""
+    origin: tuple[int, int] | None = None
+    """The units of the source, `[start, end)`, from which a bridge would make it again; None where
+    it came with the request, or from more than one source."""
 
 
 class AudioInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +115,28 @@ class TensorsInput(msgspec.Struct, frozen=True, kw_only=True):
 EngineInput = ChatInput | TextInput | AudioInput | TensorsInput
 
 
+class Resume(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt goes on that was begun elsewhere; only engines of two contracts get one.
+
+    `TOKENS`: the engine goes on after `token_ids`, which count as its own output for limits,
+    penalties, stop strings and usage. It gives no text again that was certain after them, and ends
+    at once if they end the answer. `PER_INPUT`: the first input is the first that is not wholly
+    delivered, and the outputs before it count for usage. With `REPLAY` an engine begins again, and
+    the worker drops what was delivered.
+    """
+
+    contract: ResumeContract
+    positions: Mapping[Modality, int]
+    """Where the next output of each modality stands, in the units of its lane."""
+    token_ids: tuple[int, ...] = ()
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, as an engine gets it.
 
     `attempt` is the worker's own number for it, unique in the process. `seed` already includes the
-    choice. `streamed` means that more input comes by `append`, until `close_input`.
+    choice. `streamed` means that more input comes by `append`, until `close_input`. `resume` is
+    None where the engine begins at the beginning.
     """
 
     attempt: int
@@ -130,6 +151,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     ids_wanted: bool
     input: EngineInput
     streamed: bool = False
+    resume: Resume | None = None
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -137,6 +159,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `units` counts tokens for token text (with `ids`), characters for other text, samples of one
     channel for audio, items else. `end` closes the modality's lane; `error` ends the whole attempt.
+    `origin` is that of the one input that it was made of, where the contract is `PER_INPUT`.
     """
 
     attempt: int
@@ -148,6 +171,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: Body | None = None
     end: End | None = None
     error: ErrorInfo | None = None
+    origin: tuple[int, int] | None = None
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

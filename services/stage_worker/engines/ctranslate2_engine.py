@@ -2,10 +2,11 @@
 
 Every attempt is one generation of its own in a thread, which calls back for each token; there is no
 continuous batching. CTranslate2 draws from one random stream for all generations, so a seed does
-not make a sampled answer repeatable here.
+not make a sampled answer repeatable here. An answer that was begun elsewhere goes on as if its
+tokens were the end of the prompt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ctranslate2
@@ -27,6 +28,7 @@ from services.stage_worker.engines.support.chat_template import ChatTemplate
 from services.stage_worker.engines.support.context import answer_tokens_max
 from services.stage_worker.engines.support.job import Job
 from services.stage_worker.engines.support.options import Count, read_options
+from services.stage_worker.engines.support.resuming import refuse_uncounted
 from services.stage_worker.engines.support.threaded import Give, ThreadedEngine
 from services.stage_worker.engines.support.token_text import TokenText
 from services.stage_worker.engines.support.weights import locate
@@ -100,6 +102,9 @@ class CTranslate2Engine(ThreadedEngine):
                 raise unsupported(f"this engine has no {name}", param=name)
         if "" in work.params.sampling.stop:
             raise invalid("stop cannot contain an empty string", param="stop")
+        # Its penalty counts what this generation has made, and knows nothing of a prompt.
+        if work.resume and work.params.sampling.repetition_penalty != 1.0:
+            refuse_uncounted(work.params.sampling, "repetition_penalty")
 
     def run(self, jobs: list[Job], give: Give) -> None:
         """Generate one answer; each token is a step."""
@@ -111,18 +116,22 @@ class CTranslate2Engine(ThreadedEngine):
             prompt_tokens=len(prompt),
             context_tokens_max=self._options.max_model_len,
         )
-        answer = _Answer(job, TokenText(self._tokenizer, sampling.stop), len(prompt), tokens_max)
         eos_ids = frozenset() if sampling.ignore_eos else self._eos_ids
+        answer = _Answer(job, TokenText(self._tokenizer, sampling.stop), len(prompt), tokens_max)
+        begun = job.work.resume.token_ids if job.work.resume else ()
+        if (last := answer.begin(begun, eos_ids)) is not None:
+            give([last])
+            return
 
         def on_token(result: Any) -> bool:  # In CTranslate2's thread; True stops the generation.
             give([answer.take(result.token_id, ends=result.token_id in eos_ids)])
             return job.ended
 
         self._generator.generate_batch(
-            [prompt],
+            [prompt + [self._tokenizer.id_to_token(token_id) for token_id in begun]],
             include_prompt_in_result=False,
-            max_length=tokens_max,
-            min_length=min(sampling.tokens_min or 0, tokens_max),
+            max_length=tokens_max - len(begun),
+            min_length=max(0, min(sampling.tokens_min or 0, tokens_max) - len(begun)),
             end_token=sorted(eos_ids),
             repetition_penalty=sampling.repetition_penalty or 1.0,
             callback=on_token,
@@ -150,18 +159,40 @@ class _Answer:
         self._tokens_max = tokens_max
         self._tokens = 0
 
+    def begin(self, token_ids: Sequence[int], eos_ids: frozenset[int]) -> Piece | None:
+        """Go on after tokens that were delivered; give the last piece if they end the answer."""
+        for token_id in token_ids:
+            self._text.push(token_id)
+        self._tokens = len(token_ids)
+        end = None
+        if token_ids:
+            self._job.usage = self._usage()
+            end = self._end(ends=token_ids[-1] in eos_ids)
+        if end is None:
+            return None
+        text = "" if end.stop_match else self._text.flush()
+        return Piece(attempt=self._job.work.attempt, text=text, end=end)
+
     def take(self, token_id: int, *, ends: bool) -> Piece:
         """Make the piece of one token; `ends` if the model says that its answer is complete."""
         self._tokens += 1
-        self._job.usage = Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._tokens)
+        self._job.usage = self._usage()
         text = self._text.push(token_id)
-        match = self._text.stop_match
-        end = None
-        if match or ends or self._tokens == self._tokens_max:
-            text += "" if match else self._text.flush()
-            finish = FinishReason.STOP if match or ends else FinishReason.LENGTH
-            end = End(finish_reason=finish, stop_match=match, usage=self._job.usage)
+        end = self._end(ends=ends)
+        if end is not None and not end.stop_match:
+            text += self._text.flush()
         return Piece(attempt=self._job.work.attempt, units=1, text=text, ids=[token_id], end=end)
+
+    def _usage(self) -> Usage:
+        return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._tokens)
+
+    def _end(self, *, ends: bool) -> End | None:
+        """Make the end, if the last token is one: by the model's word, a stop string or a limit."""
+        match = self._text.stop_match
+        if not (match or ends or self._tokens >= self._tokens_max):
+            return None
+        finish = FinishReason.STOP if match or ends else FinishReason.LENGTH
+        return End(finish_reason=finish, stop_match=match, usage=self._job.usage)
 
 
 def _drawing(sampling: Sampling) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from services.stage_worker.engines.base import (
     ModelCard,
     Piece,
     ResumeContract,
+    TextInput,
     Work,
 )
 from services.stage_worker.engines.support.job import Job
@@ -74,7 +75,7 @@ class PiperEngine(ThreadedEngine):
             stream_input=True,
             stream_output=True,
             resume_contract=ResumeContract.PER_INPUT,
-            deterministic=False,
+            deterministic=not (self._options.noise_scale or self._options.noise_w),
             slots=self.slots,
         )
 
@@ -105,13 +106,16 @@ class PiperEngine(ThreadedEngine):
         """Speak each piece of text as it comes."""
         (job,) = jobs
         attempt, speed = job.work.attempt, job.work.params.audio.speed or 1.0
-        spoken = 0
+        resume = job.work.resume
+        spoken = 0 if resume is None else resume.positions.get(Modality.AUDIO, 0)
+        job.usage = Usage(audio_output_samples=spoken)
         for given in job.inputs():
+            origin = given.origin if isinstance(given, TextInput) else None
             for said in cut_phonemes(phonemes(text_of(given, param="input"))):
                 samples = self._speak(said, speed)
                 spoken += len(samples)
                 job.usage = Usage(audio_output_samples=spoken)
-                give([self._piece(attempt, part) for part in _cut(samples)])
+                give([self._piece(attempt, part, origin) for part in _cut(samples)])
                 if job.ended:
                     return
         end = End(finish_reason=FinishReason.STOP, usage=job.usage)
@@ -138,13 +142,21 @@ class PiperEngine(ThreadedEngine):
         loudest = max(0.01, float(np.abs(wave).max(initial=0.0)))
         return np.asarray(wave * (PEAK / loudest * 32767), dtype=np.int16)
 
-    def _piece(self, attempt: int, samples: NDArray[np.int16]) -> Piece:
+    def _piece(
+        self, attempt: int, samples: NDArray[np.int16], origin: tuple[int, int] | None
+    ) -> Piece:
         body = Body(
             inline=samples.astype("<i2").tobytes(),
             media_type=AUDIO_PCM,
             sample_rate_hz=self._rate_hz,
         )
-        return Piece(attempt=attempt, modality=Modality.AUDIO, units=len(samples), body=body)
+        return Piece(
+            attempt=attempt,
+            modality=Modality.AUDIO,
+            units=len(samples),
+            body=body,
+            origin=origin,
+        )
 
 
 def cut_phonemes(said: str, symbols_max: int = RUN_SYMBOLS_MAX) -> Iterator[str]:

@@ -38,15 +38,27 @@ SLOTS_DEFAULT: Final = 256
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a synthetic pool; `gives` names modalities, as a list or with commas."""
+    """The options of a synthetic pool; `gives` names modalities, as a list or with commas.
+
+    `contract` says how its attempts go on elsewhere; by default text by its tokens, while anything
+    else is made again.
+    """
 
     gives: str | list[str] = "text"
     slots: int = SLOTS_DEFAULT
+    contract: str = ""
 
     def modalities(self) -> frozenset[Modality]:
         """Read `gives`."""
         names = self.gives.split(",") if isinstance(self.gives, str) else self.gives
         return frozenset(Modality[name.strip().upper()] for name in names)
+
+    def resume_contract(self) -> ResumeContract:
+        """Read `contract`."""
+        if self.contract:
+            return ResumeContract[self.contract.upper()]
+        text_only = self.modalities() == {Modality.TEXT}
+        return ResumeContract.TOKENS if text_only else ResumeContract.REPLAY
 
 
 class SyntheticEngine:
@@ -55,7 +67,7 @@ class SyntheticEngine:
     def __init__(self, config: EngineConfig) -> None:
         try:
             options = msgspec.convert(dict(config.options), _Options)
-            gives = options.modalities()
+            gives, contract = options.modalities(), options.resume_contract()
         except (msgspec.ValidationError, KeyError) as error:
             raise BadSettings(f"pool {config.pool}: options of synthetic: {error}") from error
         self._model = config.model or "synthetic"
@@ -64,7 +76,7 @@ class SyntheticEngine:
             output_modalities=gives,
             stream_input=True,
             stream_output=True,
-            resume_contract=ResumeContract.RESTART,
+            resume_contract=contract,
             deterministic=True,
             slots=options.slots,
         )
@@ -84,7 +96,8 @@ class SyntheticEngine:
         """Start an attempt.
 
         Raises:
-            MeshError: If the script is bad, asks for a refusal, or an output is not given here.
+            MeshError: If the script is bad, asks for a refusal, an output is not given here, or the
+                attempt is to go on after token ids that no script gives.
         """
         beyond = work.wanted - self.capabilities.output_modalities
         if beyond:
@@ -92,7 +105,11 @@ class SyntheticEngine:
                 f"this pool does not give {sorted(beyond)[0].name.lower()}",
                 reason="unsupported_modality",
             )
-        run = Run(work, self._now_s())
+        resume = work.resume
+        if resume is not None and resume.token_ids != tuple(range(len(resume.token_ids))):
+            raise MeshError(error_for("protocol_error", "token i of a script has the id i"))
+        per_input = self.capabilities.resume_contract is ResumeContract.PER_INPUT
+        run = Run(work, self._now_s(), per_input=per_input)
         rejection = run.script.rejection
         if rejection is not None:
             raise MeshError(error_for(default_reason(rejection), "the script refuses"))

@@ -40,10 +40,11 @@ from services.stage_worker.engines.support import children
 from services.stage_worker.engines.support.chat_template import plain_messages
 from services.stage_worker.engines.support.context import answer_tokens_max
 from services.stage_worker.engines.support.options import Count, Positive, read_options
+from services.stage_worker.engines.support.resuming import refuse_uncounted, seed_after
 from services.stage_worker.engines.support.scratch import Scratch, environment
 from services.stage_worker.engines.support.steps import Steps
 from services.stage_worker.engines.support.weights import locate
-from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS, StepSink, submit, watch
+from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS, StepSink, go_on, submit, watch
 from stagemesh.errors import MeshError, invalid, unsupported
 from stagemesh.media import Modality, Sampling
 from stagemesh.outcome import End, ErrorInfo, FinishReason, Usage, error_for
@@ -87,6 +88,7 @@ class _Attempt:
     def __init__(self, work: Work) -> None:
         self.number = work.attempt
         self.work = work
+        self.begun = work.resume.token_ids if work.resume else ()
         self.name = f"{work.request_id}-{work.stage}-{work.attempt}"
         self.prompt_tokens = 0
         self.cached_tokens = 0
@@ -98,7 +100,8 @@ class _Attempt:
         """Make its end, with what it used."""
         usage = Usage(
             prompt_tokens=self.prompt_tokens,
-            cached_tokens=self.cached_tokens,
+            # Of an answer that goes on here, tokens of the answer may be cached as well.
+            cached_tokens=min(self.cached_tokens, self.prompt_tokens),
             completion_tokens=self.tokens,
         )
         return End(finish_reason=finish, stop_match=stop_match, usage=usage)
@@ -127,7 +130,10 @@ class VllmEngine:
             output_modalities=frozenset({Modality.TEXT}),
             stream_input=False,
             stream_output=True,
-            resume_contract=ResumeContract.TOKENS,
+            # The public generators cannot be told where the text of an answer stands.
+            resume_contract=(
+                ResumeContract.TOKENS if self._sink is not None else ResumeContract.RESTART
+            ),
             deterministic=False,
             slots=self._options.max_num_seqs,
             context_tokens_max=self._context_max,
@@ -222,6 +228,9 @@ class VllmEngine:
             prompt = await loop.run_in_executor(self._thread, self._encode, attempt.work.input)
             attempt.prompt_tokens = len(prompt)
             given, params = tokens_input(prompt), self._sampling(attempt.work, len(prompt))
+            if self._sink is not None and attempt.begun:
+                await self._go_on(attempt, self._sink, given, params)
+                return
             if self._sink is not None:
                 await submit(self._llm, self._sink, attempt.name, given, params)
                 return
@@ -238,6 +247,23 @@ class VllmEngine:
             _log.exception("an attempt failed", extra=ids)
             message = f"the engine failed: {type(error).__name__}"
             self._fail(attempt, error_for("engine_error", message))
+
+    async def _go_on(
+        self, attempt: _Attempt, sink: StepSink, given: Any, params: SamplingParams
+    ) -> None:
+        """Go on after tokens that were made elsewhere, or end where they end the answer."""
+        begun = attempt.begun
+        # To vLLM's core the tokens are the prompt's, for which these do not count.
+        refuse_uncounted(attempt.work.params.sampling, "frequency_penalty", "presence_penalty")
+        attempt.tokens = len(begun)
+        over = await go_on(self._llm, sink, attempt.name, given, params, begun=begun)
+        if over is None:
+            return
+        rest, stop_match, last_word = over
+        finish = FinishReason.STOP if stop_match or last_word else FinishReason.LENGTH
+        self._forget(attempt)
+        end = attempt.end(finish, stop_match)
+        self._steps.put([Piece(attempt=attempt.number, text=rest, end=end)])
 
     async def _abort(self, attempt: _Attempt) -> None:
         assert self._llm is not None
@@ -324,10 +350,11 @@ class VllmEngine:
         tokens_max = answer_tokens_max(
             sampling, prompt_tokens=prompt_tokens, context_tokens_max=self._context_max
         )
+        begun = len(work.resume.token_ids) if work.resume else 0
         return SamplingParams(
             max_tokens=tokens_max,
             min_tokens=min(sampling.tokens_min or 0, tokens_max),
-            seed=work.seed if work.seed_explicit else None,
+            seed=seed_after(work.seed, begun) if work.seed_explicit else None,
             ignore_eos=bool(sampling.ignore_eos),
             stop=list(sampling.stop) or None,
             output_kind=RequestOutputKind.DELTA,

@@ -1,5 +1,8 @@
 """Frames of orchestrators, as events. Rows and grants need none: links speak them."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from services.stage_worker.core.events import (
     AbortAsked,
     Event,
@@ -11,13 +14,25 @@ from services.stage_worker.core.events import (
     Submitted,
 )
 from services.stage_worker.core.submission import RoleSpec, Source, Submission
+from services.stage_worker.engines.base import ResumeContract
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.media import Params, Request, split_lane
+from stagemesh.link.core import LaneJournal
+from stagemesh.media import Modality, Params, Request, split_lane
 from stagemesh.outcome import ErrorInfo, error_for
-from stagemesh.wire import options_from_proto, params_from_proto, request_from_proto
+from stagemesh.wire import (
+    lane_mark_from_proto,
+    options_from_proto,
+    params_from_proto,
+    request_from_proto,
+)
 
 __all__ = ["event_of", "link_attached"]
+
+_CONTRACTS: Final[Mapping[int, ResumeContract]] = {
+    int(contract): contract for contract in ResumeContract
+}
+_GO_ON: Final = frozenset({ResumeContract.TOKENS, ResumeContract.PER_INPUT, ResumeContract.REPLAY})
 
 
 def link_attached(link: int, hello: link_pb2.Hello) -> LinkAttached:
@@ -48,7 +63,12 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
             return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
         case "fence":
             fence = frame.fence
-            return FenceRaised(link=link, request_id=fence.request_id, epoch=fence.epoch)
+            return FenceRaised(
+                link=link,
+                request_id=fence.request_id,
+                epoch=fence.epoch,
+                handle_ids=tuple(fence.handle_ids),
+            )
         case "renew":
             renew = frame.renew
             return RenewAsked(link=link, request_id=renew.request_id, epoch=renew.epoch)
@@ -70,17 +90,21 @@ def _submitted(link: int, frame: link_pb2.Submit) -> Submitted | SubmissionRefus
     """Read a submission; one that cannot be read is refused, and nobody else is at fault."""
     try:
         request, params = request_from_proto(frame.request), params_from_proto(frame.params)
-        submission = _submission(frame, request, params)
+        resume = {lane.lane: _resumed(lane) for lane in frame.resume}
+        submission = _submission(frame, request, params, resume)
         error = _fault(submission)
     except MeshError as fault:
-        submission = _submission(frame, Request(model=frame.request.model, messages=()), Params())
+        nothing = Request(model=frame.request.model, messages=())
+        submission = _submission(frame, nothing, Params(), {})
         error = fault.info
     if error is not None:
         return SubmissionRefused(link=link, submission=submission, error=error)
     return Submitted(link=link, submission=submission)
 
 
-def _submission(frame: link_pb2.Submit, request: Request, params: Params) -> Submission:
+def _submission(
+    frame: link_pb2.Submit, request: Request, params: Params, resume: Mapping[int, LaneJournal]
+) -> Submission:
     return Submission(
         request_id=frame.request_id,
         epoch=frame.epoch,
@@ -93,6 +117,7 @@ def _submission(frame: link_pb2.Submit, request: Request, params: Params) -> Sub
                 role=role.role,
                 companion=role.companion,
                 lanes=tuple(role.lanes),
+                token_ids=role.token_ids,
             )
             for role in frame.roles
         ),
@@ -110,6 +135,20 @@ def _submission(frame: link_pb2.Submit, request: Request, params: Params) -> Sub
         params=params,
         bridge=frame.bridge,
         bridge_options=options_from_proto(frame.bridge_options),
+        contract=_CONTRACTS.get(frame.contract),
+        resume=resume,
+    )
+
+
+def _resumed(lane: link_pb2.LaneJournal) -> LaneJournal:
+    """Read how far a lane has come; its rows are nothing to the stage that made them."""
+    mark = lane_mark_from_proto(lane)
+    return LaneJournal(
+        lane=mark.lane,
+        next=mark.pos,
+        ids=list(mark.token_ids),
+        digest=mark.digest,
+        end=mark.end,
     )
 
 
@@ -124,6 +163,22 @@ def _fault(submission: Submission) -> ErrorInfo | None:
             return error_for("protocol_error", f"role {role.role}: {error}")
         if len(modalities) < len(role.lanes):
             return error_for("protocol_error", f"role {role.role} has two lanes of one modality")
+    return _resume_fault(submission)
+
+
+def _resume_fault(submission: Submission) -> ErrorInfo | None:
+    """Say what is wrong with where a submission is to go on."""
+    asked = {lane for role in submission.roles for lane in role.lanes}
+    for lane in submission.resume.values():
+        if lane.lane not in asked:
+            return error_for("protocol_error", f"lane {lane.lane} goes on, and nobody asks for it")
+        if lane.next and submission.contract not in _GO_ON:
+            return error_for("protocol_error", f"lane {lane.lane} goes on without a contract")
+        by_ids = submission.contract is ResumeContract.TOKENS and lane.end is None
+        text = split_lane(lane.lane).modality is Modality.TEXT
+        if by_ids and text and len(lane.ids) != lane.next:
+            ids = f"{len(lane.ids)} token ids up to {lane.next}"
+            return error_for("protocol_error", f"lane {lane.lane} has {ids}")
     return None
 
 

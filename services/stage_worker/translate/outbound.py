@@ -3,6 +3,7 @@
 from services.stage_worker.core.effects import (
     SayGoAway,
     SendFenced,
+    SendHandBack,
     SendHandleLost,
     SendTerminal,
     SendUnknown,
@@ -12,7 +13,7 @@ from stagemesh.wire import terminal_to_proto
 
 __all__ = ["FrameEffect", "frame_of"]
 
-FrameEffect = SayGoAway | SendFenced | SendHandleLost | SendTerminal | SendUnknown
+FrameEffect = SayGoAway | SendFenced | SendHandBack | SendHandleLost | SendTerminal | SendUnknown
 """Effects that are one frame on their link."""
 
 
@@ -25,8 +26,12 @@ def frame_of(effect: FrameEffect) -> link_pb2.Frame:
             return link_pb2.Frame(unknown=link_pb2.Unknown(slot=effect.slot))
         case SendFenced():
             return link_pb2.Frame(
-                fenced=link_pb2.Fenced(request_id=effect.request_id, epoch=effect.epoch)
+                fenced=link_pb2.Fenced(
+                    request_id=effect.request_id, epoch=effect.epoch, held=effect.held
+                )
             )
+        case SendHandBack():
+            return link_pb2.Frame(hand_back=link_pb2.HandBack(slot=effect.slot))
         case SendHandleLost():
             return link_pb2.Frame(
                 handle_lost=link_pb2.HandleLost(slot=effect.slot, handle_id=effect.handle_id)

@@ -2,6 +2,15 @@
 
 from stagemesh.link.core.credit import Meter, Sender, Window
 from stagemesh.link.core.cursor import Cursor, Step
+from stagemesh.link.core.journal import (
+    JOURNAL_PART_BYTES_MAX,
+    Journal,
+    LaneDigest,
+    LaneJournal,
+    Placed,
+    join_journals,
+    split_journal,
+)
 from stagemesh.link.core.liveness import Liveness
 from stagemesh.link.core.outbox import (
     MESSAGE_BYTES_MAX,
@@ -14,6 +23,7 @@ from stagemesh.link.core.rows import NO_SOURCE, REQUEST_SOURCE, Grant, Row, row_
 from stagemesh.link.core.slots import SlotMint
 
 __all__ = [
+    "JOURNAL_PART_BYTES_MAX",
     "MESSAGE_BYTES_MAX",
     "MESSAGE_ROWS_MAX",
     "NO_ORIGIN",
@@ -22,13 +32,19 @@ __all__ = [
     "Batch",
     "Cursor",
     "Grant",
+    "Journal",
+    "LaneDigest",
+    "LaneJournal",
     "Liveness",
     "Meter",
     "Outbox",
+    "Placed",
     "Row",
     "Sender",
     "SlotMint",
     "Step",
     "Window",
+    "join_journals",
     "row_cost",
+    "split_journal",
 ]

@@ -30,13 +30,14 @@ _SCAN_ROWS_MAX: Final = 256
 class Batch:
     """One message to be: rows in columns, then frames, then grants.
 
-    A column has one entry a row; `id_counts`, `kinds`, `visible` and `origins` are empty while every
-    row has their default. `frames` holds what `put_frame` was given, and each `Row` that has a body.
+    A column has one entry a row; `id_counts`, `kinds`, `visible` and `origins` are empty while
+    every row has their default. `frames` holds what `put_frame` was given, and each `Row` that has
+    a body.
     """
 
     __slots__ = (
-        "ends", "frames", "grants", "id_counts", "ids", "kinds", "lanes", "positions", "size_bytes",
-        "origins", "slots", "texts", "units", "visible",
+        "ends", "frames", "grants", "id_counts", "ids", "kinds", "lanes", "origins", "positions",
+        "size_bytes", "slots", "texts", "units", "visible",
     )  # fmt: skip
 
     def __init__(self) -> None:

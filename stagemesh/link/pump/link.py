@@ -77,6 +77,11 @@ class Link:
         self._writing_since_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be written, in bytes."""
+        return self._outbox.waiting_bytes
+
     def send_rows(self, rows: Sequence[Row]) -> None:
         """Send rows for which there is credit; rows with a body go as frames, in their place."""
         if not self._over:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from services.stage_worker.engines.base import EngineConfig, EngineInput, Work
+from services.stage_worker.engines.base import EngineConfig, EngineInput, Resume, Work
 from stagemesh.media import Modality, Params, Sampling
+from tests.helpers.engines import Vocabulary
 
 __all__ = ["EngineCase", "work"]
 
@@ -17,7 +18,8 @@ class EngineCase(msgspec.Struct, frozen=True, kw_only=True):
     `usual` is an input that it answers, within seconds. `lasting` is one that keeps it busy until
     it is aborted; `refused` is one that it must refuse with a client's error; None if it has no
     such. `chunkings` are ways to cut one streamed input, which must all give the same result.
-    `marks` are for engines that need weights or a device.
+    `vocabulary` is that of an engine that goes on by its tokens, and `uncounted` what it cannot
+    then take into account. `marks` are for engines that need weights or a device.
     """
 
     config: EngineConfig
@@ -28,6 +30,8 @@ class EngineCase(msgspec.Struct, frozen=True, kw_only=True):
     lasting_params: Params = Params(sampling=Sampling(tokens_max=4096, ignore_eos=True))
     refused: EngineInput | None = None
     chunkings: Sequence[Sequence[EngineInput]] = ()
+    vocabulary: Vocabulary | None = None
+    uncounted: Sampling | None = None
     load_s: float = 60.0
     answer_s: float = 60.0
     marks: tuple[pytest.MarkDecorator, ...] = ()
@@ -42,6 +46,7 @@ def work(
     *,
     params: Params | None = None,
     streamed: bool = False,
+    resume: Resume | None = None,
 ) -> Work:
     """Make an attempt of a case."""
     return Work(
@@ -54,7 +59,8 @@ def work(
         seed_explicit=True,
         params=params or case.params,
         wanted=case.wanted,
-        ids_wanted=False,
+        ids_wanted=True,
         input=given,
         streamed=streamed,
+        resume=resume,
     )

@@ -3,9 +3,9 @@
 from functools import partial
 
 from services.stage_worker.engines.base import EngineConfig, TextInput
-from stagemesh.media import Modality
+from stagemesh.media import Modality, Sampling
 from tests.contract.engines.case import EngineCase
-from tests.helpers.engines import MODEL_MARKS, chat, lacks
+from tests.helpers.engines import MODEL_MARKS, Vocabulary, chat, lacks
 
 CASE = EngineCase(
     config=EngineConfig(
@@ -18,6 +18,8 @@ CASE = EngineCase(
     usual=chat("What is the capital of France?"),
     lasting=chat("Tell me a very long story."),
     refused=TextInput(text="word " * 5000),
+    vocabulary=Vocabulary("smollm2-135m-instruct", "hf"),
+    uncounted=Sampling(presence_penalty=0.5),
     load_s=240.0,
     marks=MODEL_MARKS,
     missing=partial(lacks, "smollm2-135m-instruct", "hf", "vllm"),

@@ -1,11 +1,20 @@
 """What the tests of real engines have in common."""
 
+import asyncio
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import pytest
+import pytest_asyncio
+
+from services.stage_worker.engines import find_engine
+from tests.contract.engines.bench import Bench
+from tests.contract.engines.case import EngineCase
 
 _VLLM_ON_A_SMALL_CPU: Final = {
     "HF_HUB_OFFLINE": "1",
@@ -31,3 +40,32 @@ def memory_given_back() -> Iterator[None]:
     """Free each module's engines before the next module loads its own."""
     yield
     gc.collect()
+
+
+def cases() -> Iterator[object]:
+    """Find every engine that has told its case."""
+    for path in sorted(Path(__file__).parent.glob("case_*.py")):
+        name = path.stem.removeprefix("case_")
+        case: EngineCase = import_module(f"tests.contract.engines.{path.stem}").CASE
+        yield pytest.param((name, case), id=name, marks=case.marks)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=cases())
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    """Load each engine once for all the modules of the suite."""
+    name, case = request.param
+    if why := case.missing():
+        pytest.skip(why)
+    engine = find_engine(name)(case.config)
+    async with asyncio.timeout(case.load_s):
+        card = await engine.load(lambda line: None)
+    assert card.model
+    found = Bench(engine, case)
+    tasks = [asyncio.create_task(found.consume()), asyncio.create_task(found.watch())]
+    yield found
+    await engine.close()
+    async with asyncio.timeout(10):
+        await tasks[0]  # `outputs` ends by itself once the engine is closed.
+    tasks[1].cancel()
+    with suppress(asyncio.CancelledError):
+        await tasks[1]

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from services.gateway.client import ClientPolicy
+from services.gateway.core.redrive import RedrivePolicy
 from stagemesh.outcome import Outcome, Terminal
 from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, orchestrator_at
 from tests.helpers.loopback import free_address
@@ -66,13 +68,17 @@ async def test_a_request_goes_where_the_model_is_and_where_fewest_are_open() -> 
 
 async def test_a_lost_link_ends_its_requests_typed_and_only_them() -> None:
     fakes = [FakeOrchestrator(["echo"], _wait), FakeOrchestrator(["other"], _wait)]
-    async with running_gateway(*fakes) as mesh, asyncio.TaskGroup() as group:
+    policy = ClientPolicy(redrive=RedrivePolicy(redrive_s=0.2))
+    async with (
+        running_gateway(*fakes, client=policy) as mesh,
+        asyncio.TaskGroup() as group,
+    ):
         lost = group.create_task(_status(mesh))
         kept = group.create_task(_status(mesh, "other"))
         await fakes[0].until(lambda: bool(fakes[0].requests))
         await fakes[1].until(lambda: bool(fakes[1].requests))
-        for link in list(fakes[0].links.values()):
-            link.close("test")
+        fakes[0].models.clear()
+        fakes[0].cut()
         assert await lost == (502, "link_lost")
         assert not kept.done()
         fakes[1].requests[0].terminal(Terminal(outcome=Outcome.CANCELLED))

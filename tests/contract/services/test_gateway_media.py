@@ -255,6 +255,12 @@ async def test_images_come_in_the_order_of_their_choices_inline_or_by_handle(
     )
 
 
+async def _told(asked: FakeRequest) -> str:
+    """Wait until the gateway says that bytes are lost; give the reason of the end."""
+    await asked.lost_handles.get()
+    return "handle_lost"
+
+
 async def test_bytes_that_cannot_be_fetched_end_the_request_and_are_reported(
     store: PayloadStore,
 ) -> None:
@@ -266,14 +272,13 @@ async def test_bytes_that_cannot_be_fetched_end_the_request_and_are_reported(
         store.release(asked.request_id)
         lost = handle.handle_id
         asked.image(Body(handle=handle, media_type="image/png"))
-        await asked.aborted.wait()
+        asked.fail(error_for(await _told(asked)))
 
     fake = FakeOrchestrator(script=play)
     async with running_gateway(fake) as mesh:
         reply = await mesh.http.post(
             "/v1/images/generations", json={"model": "echo", "prompt": "a red circle"}
         )
-        await fake.requests[0].aborted.wait()
     assert reply.status_code == 502
     assert reply.json()["error"]["code"] == "handle_lost"
     assert fake.handles_lost == [lost]
@@ -290,7 +295,7 @@ async def test_bytes_are_waited_for_no_longer_than_fetch_s() -> None:
             size_bytes=10,
         )
         asked.image(Body(handle=handle, media_type="image/png"))
-        await asked.aborted.wait()
+        asked.fail(error_for(await _told(asked)))
 
     async with running_gateway(FakeOrchestrator(script=play), fetch_s=0.05) as mesh:
         reply = await mesh.http.post(

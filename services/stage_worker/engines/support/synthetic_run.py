@@ -1,13 +1,17 @@
 """One synthetic attempt: how many units it may give, and what each step of it gives."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
+
+from msgspec import structs
 
 from services.stage_worker.engines.base import (
     AudioInput,
     ChatInput,
     EngineInput,
     Piece,
+    Resume,
     TextInput,
     Work,
 )
@@ -46,21 +50,25 @@ class Run:
     With all input there, its units are known: those of the script, or one for each word of the
     text. With streamed input each input unit allows one more, and relays the input's text unless
     the script has words of its own; what the script has beyond that comes once the input is closed.
+
+    A run that goes on elsewhere begins with the unit after those that were delivered. `per_input`
+    makes each piece of one input alone; a unit of audio then always has the same length.
     """
 
     __slots__ = (
-        "_audio_at", "_count", "_limit", "_modalities", "_prompt_tokens", "_received", "_relays",
-        "_seed", "_stops", "_words", "closed", "done", "due_s", "fault_at", "made", "number",
-        "scheduled", "script", "work",
+        "_audio_at", "_count", "_inputs", "_limit", "_modalities", "_per_input", "_prompt_tokens",
+        "_received", "_relays", "_said", "_seed", "_stops", "_words", "closed", "done", "due_s",
+        "fault_at", "made", "number", "scheduled", "script", "work",
     )  # fmt: skip
 
-    def __init__(self, work: Work, now_s: float) -> None:
+    def __init__(self, work: Work, now_s: float, *, per_input: bool = False) -> None:
         text, self.script = read_script(_text_of(work.input), work.stage)
         self.work = work
         self.number = work.attempt
         self._modalities = tuple(sorted(work.wanted))
         script = self.script
-        self.fault_at = script.next_fault()
+        self.made = 0 if work.resume is None else _units_before(work.resume)
+        self.fault_at = script.next_fault(self.made)
         self._seed = work.seed if script.seed is None else script.seed + work.choice
         self._prompt_tokens = len(split_tokens(text))
         self._words: list[str] | None = None
@@ -77,22 +85,29 @@ class Run:
         elif not self._relays:
             self._words = split_tokens(text) if text.strip() else None
             self._count = len(self._words) if self._words else _TOKENS_DEFAULT
-        self._received = 0
+        self._per_input = per_input
+        self._inputs: deque[tuple[int, tuple[int, int]]] = deque()
+        # By its tokens it gets all input once more, by the input only what is not delivered.
+        self._received = self.made if per_input else 0
+        self._said = self._received
         self._audio_at = 0
-        self.made = 0
+        if work.resume is not None:
+            self._audio_at = work.resume.positions.get(Modality.AUDIO, 0)
         self.done = False
         self.closed = not work.streamed
         self.scheduled = False
         self.due_s = now_s + script.first_ms / 1000
         if self._relays:
             if self._count is None:
-                self._words = []
+                self._words = [""] * self._received
             self.append(work.input)
 
     def append(self, piece: EngineInput) -> None:
         """Take one more streamed input; what came with the request allows nothing."""
         units = _units_of(piece)
         self._received += units
+        if self._per_input and isinstance(piece, TextInput) and piece.origin is not None:
+            self._inputs.append((self._received, piece.origin))
         if units and self._count is None and self._words is not None:
             text = _text_of(piece)
             known = len(self._words)
@@ -110,7 +125,12 @@ class Run:
 
     def step_units(self) -> int:
         """How many units the next step gives: a batch, what is allowed, or up to a fault."""
-        units = min(self.script.batch, self._allowed() - self.made)
+        units = max(0, min(self.script.batch, self._allowed() - self.made))
+        if self._inputs:
+            while len(self._inputs) > 1 and self._inputs[0][0] <= self.made:
+                self._inputs.popleft()
+            if self._inputs[0][0] > self.made:
+                units = min(units, self._inputs[0][0] - self.made)
         return units if self.fault_at is None else min(units, self.fault_at - self.made)
 
     def give(self, units: int) -> Iterator[Piece]:
@@ -120,8 +140,10 @@ class Run:
         units = self.made - start
         ends = self._ends_at(self.made) and self.fault_at != self.made
         self.done = ends or bool(self._stops.match)
+        origin = self._inputs[0][1] if self._inputs else None
         for modality in self._modalities:
-            yield from self._lane(modality, start, units, text)
+            for piece in self._lane(modality, start, units, text):
+                yield piece if origin is None else structs.replace(piece, origin=origin)
 
     def ended_by(self, reason: FinishReason) -> End:
         """Make an end that says what was used so far."""
@@ -155,11 +177,14 @@ class Run:
             self.made = start + units
             return self._text(start, units) if Modality.TEXT in self._modalities else ""
         said: list[str] = []
-        for at in range(start, start + units):
-            said.append(self._stops.push(self._text(at, 1)))
-            self.made = at + 1
+        for at in range(self._said, start + units):
             if self._stops.match:
                 break
+            text = self._stops.push(self._text(at, 1))
+            self._said = at + 1
+            if at >= start:  # What was delivered before may begin a stop string, and is not said.
+                said.append(text)
+                self.made = at + 1
         return "".join(said)
 
     def _lane(self, modality: Modality, start: int, units: int, text: str) -> Iterator[Piece]:
@@ -191,7 +216,8 @@ class Run:
 
     def _audio(self, units: int, end: End | None) -> Iterator[Piece]:
         """Give the samples up to the end of unit `units - 1`."""
-        start, stop = self._audio_at, self._samples_upto(units, last=end is not None)
+        start = self._audio_at
+        stop = max(start, self._samples_upto(units, last=end is not None))
         self._audio_at = stop
         if end is not None:
             end = self._end(Modality.AUDIO)
@@ -211,7 +237,7 @@ class Run:
         )
 
     def _samples_upto(self, units: int, *, last: bool) -> int:
-        if self.script.audio_ms is None:
+        if self.script.audio_ms is None or self._per_input:
             return units * _UNIT_SAMPLES
         total = int(self.script.audio_ms * SAMPLE_RATE_HZ / 1000)
         count = self._total()
@@ -271,6 +297,14 @@ class Run:
                 images=1 if modality is Modality.IMAGE else 0,
             ),
         )
+
+
+def _units_before(resume: Resume) -> int:
+    """Tell how many units an attempt had given that goes on here."""
+    positions = resume.positions
+    if (units := positions.get(Modality.TEXT, positions.get(Modality.VIDEO))) is not None:
+        return units
+    return positions.get(Modality.AUDIO, 0) // _UNIT_SAMPLES
 
 
 def _units_of(given: EngineInput) -> int:

@@ -72,10 +72,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """How its lanes end."""
         return FinishReason[self.finish.upper()]
 
-    def next_fault(self) -> int | None:
-        """Tell after how many units the first fault comes."""
+    def next_fault(self, made: int = 0) -> int | None:
+        """Tell after how many units the first fault comes, where `made` of them are there."""
         faults = (self.fail_at, self.crash_at, self.hang_at)
-        return min((at for at in faults if at is not None), default=None)
+        return min((at for at in faults if at is not None and at >= made), default=None)
 
 
 IMAGE_PX_MAX: Final = 4096

@@ -9,14 +9,16 @@ from services.gateway.translate import (
     handle_lost_frame,
     hello_of,
     models_of,
-    open_frame,
+    open_frames,
     ping_of,
     takes_work,
     terminal_of,
 )
 from stagemesh.api.types.v1 import link_pb2, media_pb2
 from stagemesh.errors import MeshError
-from stagemesh.media import Modality, Request
+from stagemesh.link.core import Journal, LaneJournal, join_journals
+from stagemesh.link.pump import journal_from_proto
+from stagemesh.media import Message, Modality, Request, TextPart
 from stagemesh.outcome import Outcome, Terminal
 from stagemesh.wire import request_from_proto, terminal_to_proto
 
@@ -38,12 +40,42 @@ def test_a_sign_of_life_says_whether_work_is_taken(draining: bool) -> None:
     assert takes_work(ping_of(draining=draining).state) is not draining
 
 
+def _open(request: Request, journal: Journal, epoch: int = 1) -> list[link_pb2.Frame]:
+    return open_frames(
+        slot=3, request_id="r", epoch=epoch, deadline_left_s=1.5, request=request, journal=journal
+    )
+
+
 def test_an_open_carries_the_request_under_its_first_epoch() -> None:
     request = Request(model="m", messages=(), seed=5, choices=2)
-    opened = open_frame(slot=3, request_id="r", deadline_left_s=1.5, request=request).open
+    (frame,) = _open(request, Journal())
+    opened = frame.open
     assert (opened.slot, opened.request_id, opened.epoch) == (3, "r", 1)
-    assert opened.deadline_left_s == 1.5
+    assert (opened.deadline_left_s, opened.more) == (1.5, False)
+    assert not opened.HasField("journal")
     assert request_from_proto(opened.request) == request
+
+
+def test_a_small_journal_is_in_the_open() -> None:
+    journal = Journal(lanes=[LaneJournal(lane=1, next=2, ids=[7, 8], visible_pos=2)])
+    (frame,) = _open(Request(model="m", messages=()), journal, epoch=2)
+    assert (frame.open.epoch, frame.open.more) == (2, False)
+    assert journal_from_proto(frame.open.journal) == journal
+
+
+@pytest.mark.parametrize(("ids", "said"), [(200_000, ""), (10, "x" * 2**20)])
+def test_a_journal_that_is_large_or_comes_with_a_large_request_goes_in_parts(
+    ids: int, said: str
+) -> None:
+    journal = Journal(lanes=[LaneJournal(lane=1, next=ids, ids=list(range(ids)))])
+    message = Message(role="user", parts=(TextPart(said),))
+    first, *parts, last = _open(Request(model="m", messages=(message,)), journal)
+    assert (first.open.more, first.open.HasField("journal")) == (True, False)
+    assert last.go == link_pb2.Go(slot=3)
+    assert {part.journal_part.slot for part in parts} == {3}
+    assert all(part.ByteSize() < 2**20 for part in parts)
+    whole = join_journals(journal_from_proto(part.journal_part.journal) for part in parts)
+    assert whole == journal
 
 
 def test_the_small_frames_name_their_slot() -> None:

@@ -108,6 +108,22 @@ def test_release_drops_what_is_named_or_everything(store: PayloadStore, tmp_path
     )
 
 
+def test_it_tells_which_handles_of_a_request_are_left(store: PayloadStore) -> None:
+    one, two, other = (store.put(b"x", request) for request in ("req_1", "req_1", "req_2"))
+    store.release("req_1", (one.handle_id,))
+    asked = (two.handle_id, one.handle_id, other.handle_id)
+    assert store.held("req_1", asked) == (two.handle_id,)
+    assert store.held("req_9", asked) == ()
+
+
+@pytest.mark.parametrize("size_bytes", [3, MIB, MIB + 1])
+def test_the_digest_of_a_handle_is_known_before_the_put(
+    store: PayloadStore, size_bytes: int
+) -> None:
+    data = noise(size_bytes)
+    assert store.digest_at_put(data) == store.put(data, "req_1").digest
+
+
 def test_bytes_that_somebody_reads_outlive_their_release(store: PayloadStore) -> None:
     handle = store.put(noise(MIB), "req_1")
     view = store.read(handle.handle_id, "req_1")

@@ -7,6 +7,9 @@ import msgspec
 import pytest
 
 from services.gateway.client import Exchange, State, ended_by
+from services.gateway.client.exchange import Owner
+from services.gateway.core.journal import RequestJournal
+from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Body, Handle, Modality, Request, lane_of
@@ -17,13 +20,16 @@ IMAGE = lane_of(1, 0, Modality.IMAGE)
 
 
 class Notes:
-    """The link side of an exchange, which writes down what it is told."""
+    """The owner and the keeper of an exchange, who write down what they are told."""
 
     def __init__(self) -> None:
         self.granted: list[tuple[int, int]] = []
         self.aborts: list[str] = []
-        self.lost: list[str] = []
+        self.handles: list[str] = []
+        self.left = 0
+        self.losses: list[tuple[LossKind, Owner | None]] = []
         self.released = 0
+        self.told = asyncio.Event()
         self.dropped = 0
         self.fetch: Callable[[Body], Body] = lambda body: msgspec.structs.replace(
             body, inline=b"bytes", handle=None
@@ -39,10 +45,20 @@ class Notes:
 
     def handle_lost(self, exchange: Exchange, handle_id: str) -> None:
         """See `Owner`."""
-        self.lost.append(handle_id)
+        self.handles.append(handle_id)
+        self.told.set()
+
+    def leave(self, exchange: Exchange) -> None:
+        """See `Owner`."""
+        self.left += 1
+
+    def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
+        """See `Keeper`."""
+        self.losses.append((loss.kind, owner))
+        self.told.set()
 
     def release(self, exchange: Exchange) -> None:
-        """See `Owner`."""
+        """See `Keeper`."""
         self.released += 1
 
     def drop(self) -> None:
@@ -54,15 +70,23 @@ def _open(notes: Notes, *, units: int = 4, size: int = 1000) -> Exchange:
     async def fetch(body: Body) -> Body:
         return notes.fetch(body)
 
-    return Exchange(
-        Request(model="m", messages=(), modalities=(Modality.TEXT, Modality.IMAGE)),
+    modalities = (Modality.TEXT, Modality.IMAGE)
+    exchange = Exchange(
+        Request(model="m", messages=(), modalities=modalities),
         request_id="req_1",
-        slot=7,
         window=(units, size),
-        owner=notes,
+        keeper=notes,
+        journal=RequestJournal(1, modalities, bytes_max=1_000),
+        redrive=Redrive(RedrivePolicy(epochs_max=2)),
+        deadline_at_s=0.0,
         fetch=fetch,
         on_drop=notes.drop,
     )
+    exchange.opened(notes, 7, 0.0)
+    return exchange
+
+
+LOST = Loss(kind=LossKind.LINK, info=error_for("link_lost"))
 
 
 def _token(pos: int, text: str = "x") -> Row:
@@ -129,7 +153,7 @@ async def test_the_first_end_decides_and_a_crossing_terminal_only_closes() -> No
     assert (exchange.state, notes.aborts) == (State.ENDING, ["the client went away"])
     exchange.finish(COMPLETED)
     exchange.finish(COMPLETED)
-    exchange.lose("broken")
+    exchange.lose(LOST)
     taken = await exchange.take()
     assert taken.rows == []
     assert taken.terminal is not None
@@ -160,13 +184,132 @@ async def test_rows_below_the_cursor_are_dropped_and_gaps_end_the_request() -> N
     assert ended_by(taken.terminal).message.endswith("came at 5, not at 1.")
 
 
-async def test_a_lost_link_ends_it_retryable() -> None:
+async def test_a_lost_owner_is_no_end_and_the_next_one_goes_on() -> None:
+    notes, other = Notes(), Notes()
+    exchange = _open(notes)
+    exchange.push(_token(0, "a"))
+    exchange.lose(LOST)
+    assert (notes.losses, notes.left, exchange.state) == ([(LossKind.LINK, notes)], 1, State.OPEN)
+    exchange.opened(other, 9, 1.0)
+    exchange.push(_token(1, "b"))
+    taken = await exchange.take()
+    assert ([row.text for row in taken.rows], taken.terminal) == (["a", "b"], None)
+    assert (exchange.epoch, exchange.slot) == (2, 9)
+
+
+async def test_what_an_earlier_owner_was_owed_is_not_given_to_the_next() -> None:
+    notes, other = Notes(), Notes()
+    exchange = _open(notes)
+    for pos in range(3):
+        exchange.push(_token(pos))
+    exchange.lose(LOST)
+    exchange.opened(other, 9, 1.0)
+    exchange.push(_token(3))
+    exchange.settle((await exchange.take()).rows)
+    assert (notes.granted, other.granted) == ([], [])
+    exchange.push(_token(4))
+    exchange.settle((await exchange.take()).rows)
+    assert other.granted == [(4 + 2, 1000 + 2)]
+
+
+async def test_without_an_owner_an_end_is_at_once() -> None:
+    notes = Notes()
+    exchange = _open(notes)
+    exchange.lose(LOST)
+    exchange.abort("the client went away")
+    assert (exchange.state, notes.aborts, notes.released) == (State.DONE, [], 1)
+
+
+async def test_a_lost_owner_of_what_is_being_ended_is_its_end() -> None:
+    notes = Notes()
+    exchange = _open(notes)
+    exchange.abort("the client went away")
+    exchange.lose(LOST)
+    assert (exchange.state, notes.losses, notes.released) == (State.DONE, [], 1)
+
+
+@pytest.mark.parametrize("reason", ["queue_full", "no_replica"])
+async def test_a_refusal_is_the_end_at_the_first_owner_only(reason: str) -> None:
+    refused = Terminal(outcome=Outcome.REJECTED, error=error_for(reason))
+    notes = Notes()
+    first = _open(notes)
+    first.finish(refused)
+    assert ((await first.take()).terminal, notes.losses) == (refused, [])
+    second = _open(notes)
+    second.opened(notes, 9, 1.0)
+    second.finish(refused)
+    assert (second.state, notes.losses) == (State.OPEN, [(LossKind.REFUSED, notes)])
+
+
+async def test_a_success_waits_for_the_bytes_that_it_completes() -> None:
+    notes = Notes()
+    exchange = _open(notes)
+    exchange.push(_picture())
+    exchange.finish(COMPLETED)
+    assert (exchange.state, exchange.terminal, notes.left) == (State.OPEN, None, 1)
+    taken = await exchange.take()
+    assert (len(taken.rows), taken.terminal, exchange.state) == (1, COMPLETED, State.DONE)
+
+
+async def test_a_success_whose_bytes_are_lost_needs_another_owner() -> None:
+    notes, other = Notes(), Notes()
+
+    def fetch(body: Body) -> Body:
+        raise MeshError(error_for("handle_lost"))
+
+    notes.fetch = fetch
+    exchange = _open(notes)
+    exchange.push(_picture())
+    exchange.finish(COMPLETED)
+    taking = asyncio.create_task(exchange.take())
+    async with asyncio.timeout(5):
+        await notes.told.wait()
+    assert notes.losses == [(LossKind.HANDLE, None)]
+    exchange.opened(other, 9, 1.0)
+    exchange.push(Row(9, IMAGE, 0, 1, body=Body(inline=b"again", media_type="image/png")))
+    exchange.finish(COMPLETED)
+    taken = await taking
+    assert ([row.body and row.body.inline for row in taken.rows], taken.terminal) == (
+        [b"again"],
+        COMPLETED,
+    )
+
+
+async def test_text_does_not_wait_for_the_bytes_behind_it() -> None:
     exchange = _open(Notes())
-    exchange.lose("broken")
-    terminal = (await exchange.take()).terminal
-    assert terminal is not None
-    assert ended_by(terminal).retryable
-    assert ended_by(terminal).reason == "link_lost"
+    exchange.push(_token(0))
+    exchange.push(_picture())
+    exchange.push(_token(1))
+    assert [row.lane for row in (await exchange.take()).rows] == [TEXT]
+    assert [row.lane for row in (await exchange.take()).rows] == [IMAGE, TEXT]
+
+
+async def test_a_fetch_ends_with_the_owner_whose_output_it_was() -> None:
+    never: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+    notes = Notes()
+    exchange = _open(notes)
+
+    async def fetch(body: Body) -> Body:
+        return await never
+
+    exchange._fetch = fetch
+    exchange.push(_picture())
+    taking = asyncio.create_task(exchange.take())
+    await asyncio.sleep(0)
+    exchange.lose(LOST)
+    exchange.opened(notes, 9, 1.0)
+    exchange.push(Row(9, IMAGE, 0, 1, body=Body(inline=b"new", media_type="image/png")))
+    taken = await taking
+    assert [row.body and row.body.inline for row in taken.rows] == [b"new"]
+    assert never.cancelled()
+
+
+async def test_hidden_rows_are_kept_and_not_shown() -> None:
+    exchange = _open(Notes())
+    exchange.push(Row(7, lane_of(3, 0, Modality.TEXT), 0, 1, "thought", visible=False))
+    exchange.push(_token(0, "said"))
+    assert [row.text for row in (await exchange.take()).rows] == ["said"]
+    assert [lane.rows[0].text for lane in exchange.journal.export().lanes] == ["thought", "said"]
 
 
 async def test_bytes_behind_handles_are_there_when_a_row_is_taken() -> None:
@@ -177,7 +320,7 @@ async def test_bytes_behind_handles_are_there_when_a_row_is_taken() -> None:
     assert (body.inline, body.handle) == (b"bytes", None)
 
 
-async def test_what_comes_while_bytes_are_fetched_is_taken_next_with_the_terminal() -> None:
+async def test_what_comes_while_bytes_are_fetched_is_taken_with_them() -> None:
     notes = Notes()
     exchange = _open(notes)
 
@@ -188,12 +331,32 @@ async def test_what_comes_while_bytes_are_fetched_is_taken_next_with_the_termina
 
     notes.fetch = fetch
     exchange.push(_picture())
-    first, second = await exchange.take(), await exchange.take()
-    assert (len(first.rows), first.terminal) == (1, None)
-    assert (len(second.rows), second.terminal) == (1, COMPLETED)
+    taken = await exchange.take()
+    assert ([row.lane for row in taken.rows], taken.terminal) == ([IMAGE, TEXT], COMPLETED)
 
 
-async def test_bytes_that_are_lost_end_the_request_at_that_place() -> None:
+async def test_bytes_that_are_lost_come_again_and_what_follows_is_dropped_until_then() -> None:
+    notes = Notes()
+
+    def fetch(body: Body) -> Body:
+        notes.fetch = lambda body: msgspec.structs.replace(body, inline=b"second", handle=None)
+        raise MeshError(error_for("handle_lost"))
+
+    notes.fetch = fetch
+    exchange = _open(notes)
+    exchange.push(_picture())
+    exchange.push(_token(0))
+    assert [row.lane for row in (await exchange.take()).rows] == [TEXT]
+    assert notes.handles == ["h_1"]
+    # On its way when the owner heard of it.
+    exchange.push(Row(7, IMAGE, 1, 1, body=Body(inline=b"later", media_type="image/png")))
+    assert notes.dropped == 1
+    exchange.push(_picture())
+    taken = await exchange.take()
+    assert [row.body and row.body.inline for row in taken.rows] == [b"second"]
+
+
+async def test_bytes_that_are_lost_too_often_end_the_request() -> None:
     notes = Notes()
 
     def fetch(body: Body) -> Body:
@@ -201,14 +364,16 @@ async def test_bytes_that_are_lost_end_the_request_at_that_place() -> None:
 
     notes.fetch = fetch
     exchange = _open(notes)
-    exchange.push(_token(0))
     exchange.push(_picture())
-    exchange.push(_token(1))
-    taken = await exchange.take()
-    assert [row.lane for row in taken.rows] == [TEXT]
+    taking = asyncio.create_task(exchange.take())
+    async with asyncio.timeout(5):
+        await notes.told.wait()
+    exchange.push(_picture())
+    taken = await taking
+    assert taken.rows == []
     assert taken.terminal is not None
     assert ended_by(taken.terminal).reason == "handle_lost"
-    assert (notes.lost, notes.aborts) == (["h_1"], ["handle_lost"])
+    assert (notes.handles, notes.aborts) == (["h_1", "h_1"], ["handle_lost"])
 
 
 @pytest.mark.parametrize(

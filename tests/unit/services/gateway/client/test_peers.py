@@ -7,7 +7,10 @@ from typing import Any, cast
 import pytest
 
 from services.gateway.client import Exchange, State
+from services.gateway.client.exchange import Owner
 from services.gateway.client.peers import FENCED_MAX, Peer
+from services.gateway.core.journal import RequestJournal
+from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Grant, Row
@@ -29,6 +32,7 @@ class Wire:
         self.frames: list[link_pb2.Frame] = []
         self.grants: list[Grant] = []
         self.closed = ""
+        self.waiting_bytes = 0
 
     def send_frame(self, frame: link_pb2.Frame) -> None:
         """See `Link`."""
@@ -49,31 +53,48 @@ def _pipeline(model: str, modality: int = 1) -> link_pb2.PublishedPipeline:
     )
 
 
-def _ignore(exchange: Exchange) -> None:
-    """Take no notice of a release."""
+class Keeping:
+    """A keeper that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[LossKind, Owner | None]] = []
+        self.released: asyncio.Queue[Exchange] = asyncio.Queue()
+
+    def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
+        """See `Keeper`."""
+        self.losses.append((loss.kind, owner))
+
+    def release(self, exchange: Exchange) -> None:
+        """See `Keeper`."""
+        self.released.put_nowait(exchange)
 
 
-def _peer(
-    wire: Wire, on_release: Callable[[Exchange], None] = _ignore, wait_s: float = 60.0
-) -> Peer:
-    return Peer(cast("Link", wire), abort_wait_s=wait_s, on_release=on_release)
+def _peer(wire: Wire, wait_s: float = 60.0, on_news: Callable[[], None] = lambda: None) -> Peer:
+    return Peer(
+        cast("Link", wire),
+        abort_wait_s=wait_s,
+        outbox_bytes_max=1_000,
+        on_news=on_news,
+        on_leave=lambda: None,
+    )
 
 
-def _exchange(peer: Peer) -> Exchange:
+def _exchange(peer: Peer, keeper: Keeping | None = None) -> Exchange:
     async def fetch(body: Body) -> Body:
         return body
 
-    slot = peer.slots.next()
     exchange = Exchange(
         Request(model="m", messages=(), modalities=(Modality.TEXT,)),
         request_id="r",
-        slot=slot,
         window=(4, 100),
-        owner=peer,
+        keeper=keeper or Keeping(),
+        journal=RequestJournal(1, (Modality.TEXT,), bytes_max=1_000),
+        redrive=Redrive(RedrivePolicy()),
+        deadline_at_s=0.0,
         fetch=fetch,
         on_drop=lambda: None,
     )
-    peer.exchanges[slot] = exchange
+    peer.give(exchange, 0.0, open_bytes_max=10_000)
     return exchange
 
 
@@ -82,14 +103,14 @@ def _frames(*frames: link_pb2.Frame) -> Received:
 
 
 async def test_rows_go_to_their_request_and_its_end_closes_it() -> None:
-    released: list[Exchange] = []
-    peer = _peer(Wire("m"), released.append)
-    exchange = _exchange(peer)
+    keeper = Keeping()
+    peer = _peer(Wire("m"))
+    exchange = _exchange(peer, keeper)
     end = link_pb2.Frame(terminal=terminal_to_proto(exchange.slot, COMPLETED))
     peer.received(Received([Row(exchange.slot, TEXT, 0, 1, "a")], [end], []))
     taken = await exchange.take()
     assert ([row.text for row in taken.rows], taken.terminal) == (["a"], COMPLETED)
-    assert (peer.open_requests, released) == (0, [exchange])
+    assert (peer.open_requests, keeper.released.get_nowait()) == (0, exchange)
 
 
 def test_a_row_of_an_unknown_slot_is_fenced_once_and_the_memory_of_it_is_bounded() -> None:
@@ -105,34 +126,95 @@ def test_a_row_of_an_unknown_slot_is_fenced_once_and_the_memory_of_it_is_bounded
 
 
 async def test_an_abort_that_nobody_answers_is_forgotten() -> None:
-    released: asyncio.Queue[Exchange] = asyncio.Queue()
+    keeper = Keeping()
     wire = Wire()
-    peer = _peer(wire, released.put_nowait, wait_s=0.0)
-    exchange = _exchange(peer)
+    peer = _peer(wire, wait_s=0.0)
+    exchange = _exchange(peer, keeper)
     exchange.abort("why")
     assert (exchange.state, peer.open_requests) == (State.ENDING, 1)
     async with asyncio.timeout(5):
-        assert await released.get() is exchange
+        assert await keeper.released.get() is exchange
     assert (exchange.state, peer.open_requests) == (State.DONE, 0)
-    assert wire.frames[0].abort == link_pb2.Abort(slot=exchange.slot, cause="why")
+    assert wire.frames[1].abort == link_pb2.Abort(slot=exchange.slot, cause="why")
 
 
-async def test_an_unknown_request_and_an_end_that_cannot_be_read_are_failures() -> None:
+async def test_an_end_that_cannot_be_read_is_a_failure() -> None:
     peer = _peer(Wire())
-    gone, odd = _exchange(peer), _exchange(peer)
+    odd = _exchange(peer)
+    peer.received(_frames(link_pb2.Frame(terminal=link_pb2.Terminal(slot=odd.slot))))
+    terminal = (await odd.take()).terminal
+    assert terminal is not None
+    assert terminal.error is not None
+    assert terminal.error.reason == "protocol_error"
+
+
+def test_a_request_that_is_unknown_or_handed_back_needs_another_owner() -> None:
+    keeper = Keeping()
+    peer = _peer(Wire())
+    unknown, back = _exchange(peer, keeper), _exchange(peer, keeper)
     peer.received(
         _frames(
-            link_pb2.Frame(unknown=link_pb2.Unknown(slot=gone.slot)),
-            link_pb2.Frame(terminal=link_pb2.Terminal(slot=odd.slot)),
+            link_pb2.Frame(unknown=link_pb2.Unknown(slot=unknown.slot)),
+            link_pb2.Frame(hand_back=link_pb2.HandBack(slot=back.slot)),
         )
     )
-    reasons = []
-    for exchange in (gone, odd):
-        terminal = (await exchange.take()).terminal
-        assert terminal is not None
-        assert terminal.error is not None
-        reasons.append(terminal.error.reason)
-    assert reasons == ["link_lost", "protocol_error"]
+    assert keeper.losses == [(LossKind.UNKNOWN, peer), (LossKind.HANDED_BACK, peer)]
+    assert peer.open_requests == 0
+
+
+def test_what_comes_of_a_request_that_was_handed_back_is_fenced() -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    slot = _exchange(peer).slot
+    peer.received(_frames(link_pb2.Frame(hand_back=link_pb2.HandBack(slot=slot))))
+    peer.received(Received([Row(slot, TEXT, 0, 1)], [], []))
+    peer.received(_frames(link_pb2.Frame(placed=link_pb2.Placed(slot=slot))))
+    peer.received(_frames(link_pb2.Frame(reset=link_pb2.Reset(slot=slot))))
+    fences = [frame.fence for frame in wire.frames if frame.HasField("fence")]
+    assert fences == [link_pb2.Fence(slot=slot, epoch=2**32 - 1)]
+
+
+def test_a_request_is_opened_with_its_epoch_and_its_journal() -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    exchange = _exchange(peer)
+    placed = link_pb2.Placed(slot=exchange.slot, stage=3, role=1, attempt=2, replica_id="w")
+    peer.received(Received([Row(exchange.slot, TEXT, 0, 1, "a", [5])], [], []))
+    peer.received(_frames(link_pb2.Frame(placed=placed)))
+    peer.received(_frames(link_pb2.Frame(unknown=link_pb2.Unknown(slot=exchange.slot))))
+    peer.give(exchange, 1.0, open_bytes_max=1)  # A bound of first owners only.
+    first, second = (frame.open for frame in wire.frames)
+    assert (first.epoch, first.request_id, first.HasField("journal")) == (1, "r", False)
+    assert (second.epoch, second.request_id, second.slot) == (2, "r", exchange.slot)
+    assert list(second.journal.lanes[0].token_ids) == [5]
+    assert [one.replica_id for one in second.journal.placed] == ["w"]
+
+
+def test_a_request_that_is_too_large_is_not_given() -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    exchange = _exchange(_peer(Wire()))
+    exchange.redrive.epoch = 0
+    with pytest.raises(MeshError, match="larger than 1 bytes"):
+        peer.give(exchange, 0.0, open_bytes_max=1)
+    assert (wire.frames, peer.open_requests) == ([], 0)
+
+
+def test_half_of_the_outbox_is_kept_for_others() -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    assert peer.has_room(500)
+    assert not peer.has_room(501)
+    wire.waiting_bytes = 499
+    assert peer.has_room(1)
+    assert not peer.has_room(2)
+
+
+def test_news_are_told_on() -> None:
+    told: list[bool] = []
+    peer = _peer(Wire(), on_news=lambda: told.append(peer.takes_work))
+    peer.received(_frames(link_pb2.Frame(ping=link_pb2.Ping(state=link_pb2.PROCESS_STATE_READY))))
+    assert told == [True]
 
 
 def test_ends_of_unknown_slots_mean_nothing() -> None:
@@ -177,9 +259,11 @@ def test_news_that_cannot_be_read_end_the_link_and_a_hello_like_that_never_begin
         _peer(wire)
 
 
-async def test_a_lost_link_ends_all_that_was_on_it() -> None:
+def test_a_lost_link_takes_all_that_was_on_it() -> None:
+    keeper = Keeping()
     peer = _peer(Wire())
-    exchanges = [_exchange(peer) for _ in range(3)]
+    exchanges = [_exchange(peer, keeper) for _ in range(3)]
     peer.lost("broken")
-    assert [exchange.state for exchange in exchanges] == [State.DONE] * 3
+    assert keeper.losses == [(LossKind.LINK, peer)] * 3
+    assert [exchange.state for exchange in exchanges] == [State.OPEN] * 3
     assert (peer.open_requests, peer.takes_work) == (0, False)

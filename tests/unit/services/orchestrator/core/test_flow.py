@@ -25,7 +25,7 @@ def feed(to: Lane, *, units: int = 64, size: int = 1024, paces: bool = True) -> 
 
 
 def keep(to: Lane, *texts: str, end: bool = False) -> int:
-    """Add rows of one unit each, and count them; return by how much the unsent part grew."""
+    """Add rows of one unit each, and count them; return by how much what is kept grew."""
     grown = 0
     for at, text in enumerate(texts):
         row = Row(3, 1, to.cursor.next, 1, text, end=END if end and at == len(texts) - 1 else None)
@@ -101,45 +101,131 @@ def test_rows_are_kept_until_every_reader_runs_and_has_accepted() -> None:
     source.unfed = 0
     to = feed(source)
     pumped(to)
-    assert source.trim() == -3, "nothing of it is unsent"
-    assert len(source.rows) == 2, "but a refusal would ask for it again"
+    assert source.trim() == 0, "a refusal would ask for it again"
     to.accepted = True
-    source.trim()
+    assert source.trim() == -3
     assert not source.rows
     assert (source.base, source.end) == (2, 2)
+    assert not source.held, "nobody can be sent all of it any more"
 
 
-def test_a_refusal_makes_what_was_sent_unsent_again() -> None:
+def test_rows_are_kept_for_whoever_may_have_to_be_sent_them_again() -> None:
     source = lane()
+    source.keepers = 1
     keep(source, "ab", "c")
     to = feed(source)
+    to.accepted = True
     pumped(to)
-    source.trim()
-    source.unfed = 1
+    assert source.trim() == 0
     source.feeds.remove(to)
-    assert source.trim() == 3
-    again = feed(source)
-    source.unfed = 0
-    assert [row.text for row in pumped(again)] == ["abc"]
+    assert [row.text for row in pumped(feed(source))] == ["abc"], "it gets everything again"
+    source.keepers = 0
+    source.feeds[0].accepted = True
+    assert source.trim() == -3
 
 
-def test_an_attempt_that_keeps_up_needs_no_journal() -> None:
+def test_an_attempt_that_keeps_up_is_sent_each_row_as_it_is() -> None:
     source = lane()
     to = feed(source, units=2)
-    assert not to.keeps_up(), "it has not accepted yet"
-    to.accepted = True
     out: list[Row] = []
-    for pos in range(2):
+    for text in "ab":
+        keep(source, text)
         assert to.keeps_up()
-        to.send(Row(3, 1, pos, 1, "x"), 1, 1, out)
+        to.send(source.rows[-1], out)
+    keep(source, "c")
     assert not to.keeps_up(), "its credit is spent"
-    keep(source, "y")
+    keep(source, "d")
     to.window.grant(9, 2048)
-    assert not to.keeps_up(), "something waits"
+    assert not to.keeps_up(), "something waits before it"
     to.pump(out)
-    assert [row.slot for row in out] == [5, 5, 5]
-    assert source.trim() <= 0
-    assert to.keeps_up()
+    assert [(row.slot, row.text) for row in out] == [(5, "a"), (5, "b"), (5, "c"), (5, "d")]
+    assert (to.sent_units, to.sent_bytes) == (4, 4)
+
+
+def test_rows_that_everybody_was_sent_are_packed_and_nobody_loses_its_place() -> None:
+    source = lane()
+    source.keepers = 1
+    quick, slow = feed(source), feed(source, units=1)
+    keep(source, *"a" * 40)
+    pumped(quick)
+    pumped(slow)
+    source.pack()
+    assert len(source.rows) == 40, "one has not been sent all of it"
+    slow.window.grant(100, 2048)
+    pumped(slow)
+    source.pack()
+    assert [row.units for row in source.rows] == [32, 8]
+    assert source.size_bytes == 40
+    keep(source, "b", end=True)
+    assert [row.text for row in pumped(quick) + pumped(slow)] == ["b", "b"]
+    assert quick.complete
+    assert slow.complete
+    late = feed(source, units=100)
+    assert "".join(row.text for row in pumped(late)) == "a" * 40 + "b"
+
+
+def test_what_is_read_piece_by_piece_is_not_packed() -> None:
+    source = lane()
+    source.keepers = 1
+    source.packs = False
+    keep(source, *"a" * 40)
+    pumped(feed(source))
+    source.pack()
+    assert len(source.rows) == 40
+    assert source.index_at(7) == 7
+    assert source.index_at(99) is None
+
+
+def test_a_feed_may_begin_in_the_middle_as_if_it_had_been_sent_the_rest() -> None:
+    source = lane()
+    source.keepers = 1
+    keep(source, "ab", "c", "d")
+    to = feed(source)
+    to.skip_to(2)
+    assert (to.sent_units, to.sent_bytes) == (2, 3)
+    (row,) = pumped(to)
+    assert (row.pos, row.text) == (2, "d")
+
+
+def test_a_row_inside_a_joined_one_is_no_place_to_begin() -> None:
+    source = lane()
+    source.keep(Row(3, 1, 0, 3, "abc"))
+    assert source.index_at(1) is None
+
+
+def test_a_lane_that_is_cut_counts_what_was_cut_no_more() -> None:
+    source = lane(unfed=1)
+    keep(source, "ab", "c", end=True)
+    source.settle()
+    source.cut(1)
+    assert (source.cursor.next, source.cursor.ended, source.closed) == (1, False, False)
+    assert (source.taken_units, source.settled_units, source.size_bytes) == (1, 1, 2)
+    keep(source, "d", end=True)
+    assert source.closed
+    assert source.settle() == (1, 1)
+
+
+def test_a_lane_that_is_reset_is_as_new() -> None:
+    source = lane(unfed=1)
+    keep(source, "ab", end=True)
+    source.settle()
+    source.reset()
+    assert (source.begun, source.end, source.held) == (False, 0, True)
+    assert source.unsettled == (0, 0)
+
+
+def test_nobody_gets_credit_for_what_an_older_attempt_sent() -> None:
+    source = lane(unfed=1)
+    slow = feed(source, units=1)
+    keep(source, "a", "b", "c")
+    pumped(slow)
+    source.settle()
+    assert source.unsettled == (2, 2)
+    source.begin_attempt()
+    keep(source, "d")
+    slow.window.grant(9, 2048)
+    pumped(slow)
+    assert source.earned(*source.settle()) == (1, 1), "of three that were settled, one is its own"
 
 
 def test_a_hidden_lane_without_a_pacing_reader_is_settled_as_it_comes() -> None:

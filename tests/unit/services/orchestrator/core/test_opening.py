@@ -96,7 +96,7 @@ def test_the_second_drain_may_be_shorter() -> None:
 
 
 def test_whoever_waits_longest_for_credit_is_not_slow_if_it_takes_a_little() -> None:
-    stage = CoreStage(CoreSettings(slow_s=30.0), units=1)
+    stage = CoreStage(CoreSettings(slow_s=30.0, stall_s=1000.0), units=1)
     thinker, _ = stage.replica("thinker")
     stage.open(make_request("echo"), deadline_s=1000.0)
     for pos in range(10):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.replicas import (
     STRANGERS_MAX,
     LoadReport,
@@ -29,7 +30,7 @@ def replica(pool: ReplicaPool, link: int, *, slots: int = 2, context: int = 0) -
 
 @pytest.mark.parametrize("field", ["superseded", "stalled", "lost"])
 def test_whatever_is_wrong_with_it_makes_a_replica_unusable(field: str) -> None:
-    pool = ReplicaPool("p")
+    pool = ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10))
     made = replica(pool, 1)
     before = (made.usable, pool.ready)
     setattr(made, field, True)
@@ -39,26 +40,26 @@ def test_whatever_is_wrong_with_it_makes_a_replica_unusable(field: str) -> None:
 
 @pytest.mark.parametrize("state", [s for s in WorkerState if s is not WorkerState.READY])
 def test_only_a_ready_replica_is_usable(state: WorkerState) -> None:
-    made = replica(ReplicaPool("p"), 1)
+    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1)
     made.state = state
     assert not made.usable
 
 
 def test_an_unlisted_replica_is_not_usable() -> None:
-    made = replica(ReplicaPool("p"), 1)
+    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1)
     made.listed = False
     assert not made.usable
 
 
 def test_slots_are_held_by_leftovers_too() -> None:
-    made = replica(ReplicaPool("p"), 1, slots=2)
+    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1, slots=2)
     assert made.free == 2
     made.leftovers[7] = {1}
     assert (made.free, made.in_flight) == (1, 1)
 
 
 def test_what_is_not_ours_counts_as_load_but_takes_no_slot() -> None:
-    made = replica(ReplicaPool("p"), 1, slots=4)
+    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1, slots=4)
     made.leftovers[7] = {1}
     made.reported(LoadReport(running=2, waiting=1))
     assert made.load == pytest.approx(3 / 4)
@@ -68,7 +69,7 @@ def test_what_is_not_ours_counts_as_load_but_takes_no_slot() -> None:
 
 
 def test_a_stranger_is_told_of_once_and_only_the_last_are_remembered() -> None:
-    made = replica(ReplicaPool("p"), 1)
+    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1)
     assert made.is_stranger(1)
     assert not made.is_stranger(1)
     for slot in range(2, STRANGERS_MAX + 2):
@@ -78,7 +79,7 @@ def test_a_stranger_is_told_of_once_and_only_the_last_are_remembered() -> None:
 
 
 def test_a_pool_tells_the_smallest_context_of_its_usable_replicas() -> None:
-    pool = ReplicaPool("p")
+    pool = ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10))
     assert pool.context_tokens == 0
     replica(pool, 1, context=4096)
     small = replica(pool, 2, context=2048)

@@ -9,7 +9,9 @@ def test_the_text_of_the_request_comes_first_and_has_no_units() -> None:
     thinker = source()
     bridge = create(context(user("go"), sources=[thinker]))
     assert bridge.start() == [TextInput(text="go")]
-    assert bridge.feed(said(thinker, " w0 w1", units=2)) == [TextInput(text=" w0 w1", units=2)]
+    assert bridge.feed(said(thinker, " w0 w1", units=2)) == [
+        TextInput(text=" w0 w1", units=2, origin=(0, 2))
+    ]
     assert not bridge.complete
     assert bridge.feed(said(thinker, "", units=0, last=True)) == []
     assert bridge.complete
@@ -25,7 +27,9 @@ def test_a_stage_that_does_not_read_the_request_begins_with_its_source() -> None
     thinker = source()
     bridge = create(context(sources=[thinker]))
     assert bridge.start() == []
-    assert bridge.feed(said(thinker, " w0", last=True)) == [TextInput(text=" w0", units=1)]
+    assert bridge.feed(said(thinker, " w5", pos=5, last=True)) == [
+        TextInput(text=" w5", units=1, origin=(5, 6))
+    ]
     assert bridge.complete
 
 
@@ -33,4 +37,4 @@ def test_audio_counts_one_unit_for_each_frame() -> None:
     talker = source(modality=Modality.AUDIO)
     bridge = create(context(sources=[talker]))
     fed = Fed(source=talker, units=FRAME_SAMPLES * 2 + 1)
-    assert bridge.feed(fed) == [TextInput(text="", units=3)]
+    assert bridge.feed(fed) == [TextInput(text="", units=3, origin=(0, FRAME_SAMPLES * 2 + 1))]

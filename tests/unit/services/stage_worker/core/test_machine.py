@@ -229,14 +229,6 @@ def test_a_higher_epoch_ends_the_same_role_and_a_lower_one_is_fenced() -> None:
     assert of_kind(effects, do.StartAttempt)[0].role.slot == 3
 
 
-def test_a_fence_silences_lower_epochs_without_a_word() -> None:
-    worker = Stepped()
-    (a,) = worker.start()
-    effects = worker.step(seen.FenceRaised(link=LINK, request_id="req_a", epoch=2))
-    assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
-    assert worker.pieces(text_piece(a)) == []
-
-
 def test_payloads_are_kept_and_dropped_by_the_highest_epoch_only() -> None:
     worker = Stepped()
     renew = seen.RenewAsked(link=LINK, request_id="req_a", epoch=2)
@@ -245,15 +237,6 @@ def test_payloads_are_kept_and_dropped_by_the_highest_epoch_only() -> None:
     assert worker.step(old) == [do.SendFenced(link=LINK, request_id="req_a", epoch=2)]
     new = seen.ReleaseAsked(link=LINK, request_id="req_a", epoch=2, handle_ids=("h",))
     assert worker.step(new) == [do.ReleasePayloads(request_id="req_a", handle_ids=("h",))]
-
-
-def test_a_lost_link_takes_its_attempts_along() -> None:
-    worker = Stepped()
-    (a,) = worker.start()
-    effects = worker.step(seen.LinkLost(link=LINK))
-    assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
-    worker.pieces(Piece(attempt=a, error=error_for("aborted")))
-    assert len(worker.core.attempts) == 0
 
 
 def test_a_deadline_ends_an_attempt_and_frees_its_slot_later() -> None:

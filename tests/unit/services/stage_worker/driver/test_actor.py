@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +11,21 @@ from services.stage_worker.core import Identity, ProcessState, StageWorker
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.driver import Driver, Ledger
-from services.stage_worker.engines.base import Piece
+from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.errors import MeshError
-from stagemesh.media import Body, Handle, Modality
+from stagemesh.link.core import LaneJournal
+from stagemesh.media import INLINE_BYTES_MAX, Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for
 from stagemesh.payload import PayloadStore
 from stagemesh.telemetry import Metrics
 from tests.helpers.hand_engine import HandEngine, KeptOutlet
-from tests.helpers.worker_core import END, LINK, submission, text_piece
+from tests.helpers.worker_core import END, LINK, STAGE, TEXT_LANE, submission, text_piece
 
 LEASE_S = 60.0
+
+
+def digest_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class NoPayloads:
@@ -101,6 +107,57 @@ async def test_a_submission_reaches_the_engine_and_its_outputs_the_link(tmp_path
         await it.outlet.until(lambda: it.outlet.of(do.SendRows))
         assert it.counted('stagemesh_worker_attempts_total{end="finished"} 1.0')
         assert it.counted("stagemesh_worker_outputs_total 1.0")
+
+
+async def test_what_is_made_again_is_neither_sent_nor_put_away(tmp_path: Path) -> None:
+    image = lane_of(STAGE, 0, Modality.IMAGE)
+    data = bytes(INLINE_BYTES_MAX + 1)
+    resume = LaneJournal(lane=image, next=1, digest=digest_of(digest_of(data)))
+    async with running(tmp_path) as (it, _):
+        it.submit(
+            modalities=(Modality.IMAGE,), contract=ResumeContract.REPLAY, resume=[resume], attempt=2
+        )
+        number = it.engine.works[0].attempt
+        for end in (None, END):
+            body = Body(inline=data if end is None else b"new", media_type="image/png")
+            piece = Piece(attempt=number, modality=Modality.IMAGE, units=1, body=body, end=end)
+            it.engine.steps.put_nowait([piece])
+        await it.outlet.until(lambda: it.outlet.of(do.SendRows))
+        ((row,),) = (order.rows for order in it.outlet.of(do.SendRows))
+        assert (row.pos, row.units) == (1, 1)
+        assert row.body is not None
+        assert row.body.inline == b"new"
+        assert it.store.bytes_used == 0
+
+
+async def test_what_does_not_repeat_itself_fails_and_stops(tmp_path: Path) -> None:
+    resume = LaneJournal(lane=TEXT_LANE, next=1, digest=digest_of(b" other"))
+    async with running(tmp_path) as (it, _):
+        it.submit(contract=ResumeContract.REPLAY, resume=[resume], attempt=2)
+        number = it.engine.works[0].attempt
+        it.engine.steps.put_nowait([text_piece(number)])
+        await it.outlet.until(lambda: it.outlet.of(do.SendTerminal))
+        (order,) = it.outlet.of(do.SendTerminal)
+        assert order.terminal.outcome is Outcome.FAILED
+        assert order.terminal.error is not None
+        assert order.terminal.error.reason == "replay_diverged"
+        assert order.terminal.error.retryable
+        assert it.engine.aborted == [number]
+        assert not it.outlet.of(do.SendRows)
+
+
+async def test_a_new_owner_hears_which_payloads_are_left(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, _):
+        handle = it.store.put(b"x", "req_a")
+        claimed = (handle.handle_id, "h_gone")
+        it.driver.post(seen.FenceRaised(link=LINK, request_id="req_a", epoch=2, handle_ids=claimed))
+        assert it.outlet.of(do.SendFenced) == [
+            do.SendFenced(link=LINK, request_id="req_a", epoch=2, held=(handle.handle_id,))
+        ]
+        it.driver.post(seen.ReleaseAsked(link=LINK, request_id="req_a", epoch=1))
+        assert it.store.bytes_used == 1
+        it.driver.post(seen.ReleaseAsked(link=LINK, request_id="req_a", epoch=2))
+        assert it.store.bytes_used == 0
 
 
 async def test_an_abort_after_a_submit_in_one_message_reaches_the_engine(tmp_path: Path) -> None:

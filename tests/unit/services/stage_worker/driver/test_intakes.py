@@ -16,14 +16,14 @@ from services.stage_worker.core.events import (
     NothingToDo,
 )
 from services.stage_worker.driver import Intakes
-from services.stage_worker.engines.base import TensorsInput, TextInput
+from services.stage_worker.engines.base import Resume, ResumeContract, TensorsInput, TextInput
 from stagemesh.errors import MeshError, invalid
-from stagemesh.link.core import Row
+from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import Body, Handle, Modality, Request, lane_of
 from stagemesh.outcome import ErrorCode, error_for
 from tests.helpers.bridge_contexts import spoken, user
 from tests.helpers.hand_engine import HandEngine
-from tests.helpers.worker_core import END, submission
+from tests.helpers.worker_core import END, TEXT_LANE, submission
 
 SOURCE = lane_of(0, 0, Modality.TEXT)
 TENSOR = lane_of(0, 0, Modality.TENSOR)
@@ -125,10 +125,33 @@ async def test_streamed_input_is_appended_taken_and_closed() -> None:
             InputTaken(attempt=1, lane=SOURCE, units=3, bytes=6),
         ]
         assert it.engine.appended == [
-            (1, TextInput(text=" a", units=1)),
-            (1, TextInput(text=" b c", units=2)),
+            (1, TextInput(text=" a", units=1, origin=(0, 1))),
+            (1, TextInput(text=" b c", units=2, origin=(1, 3))),
         ]
         assert it.engine.closed_inputs == [1]
+
+
+async def test_the_engine_is_told_where_to_go_on_and_whether_ids_are_asked_for() -> None:
+    engine = HandEngine(contract=ResumeContract.TOKENS)
+    lane = LaneJournal(lane=TEXT_LANE, next=2, ids=[4, 5])
+    async with setting(engine) as it:
+        it.start(submission(token_ids=True, contract=ResumeContract.TOKENS, resume=[lane]))
+        it.start(submission(), attempt=2)
+        begun, fresh = it.engine.works
+        assert begun.ids_wanted
+        assert begun.resume == Resume(
+            contract=ResumeContract.TOKENS, positions={Modality.TEXT: 2}, token_ids=(4, 5)
+        )
+        assert (fresh.ids_wanted, fresh.resume) == (False, None)
+
+
+async def test_an_engine_of_another_contract_is_not_given_the_attempt() -> None:
+    lane = LaneJournal(lane=TEXT_LANE, next=2, ids=[4, 5])
+    async with setting() as it:
+        (broke,) = it.start(submission(contract=ResumeContract.TOKENS, resume=[lane]))
+        assert isinstance(broke, AttemptBroke)
+        assert broke.error.code is ErrorCode.PROTOCOL
+        assert it.engine.works == []
 
 
 async def test_what_the_engine_refuses_keeps_its_cause() -> None:

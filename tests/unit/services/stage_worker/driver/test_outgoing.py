@@ -33,6 +33,17 @@ def piece(modality: Modality, size: int) -> Piece:
     return Piece(attempt=1, modality=modality, units=1, body=Body(inline=bytes(size)))
 
 
+async def test_a_body_counts_by_what_travels_of_it(store: PayloadStore) -> None:
+    small, large = piece(Modality.AUDIO, 10), piece(Modality.AUDIO, INLINE_BYTES_MAX + 1)
+    it = outgoing(store)
+    assert it.counted(small) == bytes(10)
+    ((kept,), _) = await it.stored([large])
+    assert kept.body is not None
+    assert kept.body.handle is not None
+    assert it.counted(large) == kept.body.handle.digest != b""
+    assert it.counted(Piece(attempt=1, text="x", units=1)) == b""
+
+
 def outgoing(store: PayloadStore, request_id: str | None = "req_a") -> Outgoing:
     return Outgoing(store, Ledger(Metrics(process=False)), lambda attempt: request_id)
 

@@ -3,9 +3,17 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from services.stage_worker.engines.base import EngineConfig, Piece, TextInput, Work
+from services.stage_worker.engines.base import (
+    EngineConfig,
+    Piece,
+    Resume,
+    ResumeContract,
+    TextInput,
+    Work,
+)
 from services.stage_worker.engines.synthetic_engine import SyntheticEngine, create
 from stagemesh.errors import BadSettings, MeshError
 from stagemesh.media import Modality, Params
@@ -109,6 +117,34 @@ async def test_what_the_pool_does_not_give_is_refused() -> None:
     with pytest.raises(MeshError) as caught:
         engine_of(gives="text").submit(work(1, Modality.AUDIO))
     assert caught.value.info.code is ErrorCode.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("options", "contract"),
+    [
+        ({}, ResumeContract.TOKENS),
+        ({"gives": "audio"}, ResumeContract.REPLAY),
+        ({"gives": "text,image"}, ResumeContract.REPLAY),
+        ({"gives": "audio", "contract": "per_input"}, ResumeContract.PER_INPUT),
+        ({"contract": "none"}, ResumeContract.NONE),
+    ],
+)
+def test_how_it_goes_on_follows_from_what_it_gives_or_from_its_options(
+    options: dict[str, str], contract: ResumeContract
+) -> None:
+    assert engine_of(**options).capabilities.resume_contract is contract
+
+
+def test_a_contract_that_is_none_is_refused() -> None:
+    with pytest.raises(BadSettings):
+        engine_of(contract="sometimes")
+
+
+async def test_ids_that_no_script_gives_are_refused() -> None:
+    begun = Resume(contract=ResumeContract.TOKENS, positions={Modality.TEXT: 2}, token_ids=(0, 7))
+    with pytest.raises(MeshError) as caught:
+        engine_of().submit(msgspec.structs.replace(work(1, tokens=9), resume=begun))
+    assert caught.value.info.code is ErrorCode.PROTOCOL
 
 
 async def test_outputs_end_when_it_is_closed() -> None:

@@ -2,7 +2,7 @@ import os
 
 from services.stage_worker.core import Identity, Limits, StageWorker
 from services.stage_worker.core.events import EngineLoaded
-from services.stage_worker.engines.base import EngineConfig, ModelCard
+from services.stage_worker.engines.base import EngineConfig, ModelCard, ResumeContract
 from services.stage_worker.servicer import Presence
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.ids import Incarnation
@@ -27,7 +27,7 @@ def test_the_portrait_is_complete_once_the_engine_is_loaded() -> None:
     assert early.payload_address == "127.0.0.1:9"
     engine = HandEngine(slots=3)
     presence.loaded(ModelCard(model="real", digest="d"), engine.capabilities)
-    core.step(EngineLoaded(slots=3), 0.0)
+    core.step(EngineLoaded(slots=3, contract=ResumeContract.REPLAY), 0.0)
     late = presence.hello()
     assert late.state == link_pb2.PROCESS_STATE_READY
     assert (late.worker.model, late.worker.capabilities.slots) == ("real", 3)

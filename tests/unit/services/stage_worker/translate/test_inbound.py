@@ -10,12 +10,14 @@ from services.stage_worker.core.events import (
     SubmissionRefused,
     Submitted,
 )
+from services.stage_worker.engines.base import ResumeContract
 from services.stage_worker.translate import event_of, link_attached
-from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.api.types.v1 import link_pb2, outcome_pb2, request_pb2
 from stagemesh.errors import MeshError
+from stagemesh.link.core import LaneJournal
 from stagemesh.media import Modality, lane_of
-from stagemesh.outcome import ErrorCode
-from stagemesh.wire import options_to_proto
+from stagemesh.outcome import End, ErrorCode, FinishReason
+from stagemesh.wire import end_to_proto, options_to_proto
 
 TEXT = lane_of(1, 0, Modality.TEXT)
 
@@ -54,6 +56,52 @@ def test_a_submission_is_read_whole() -> None:
     assert (read.bridge, read.bridge_options) == ("clauses", {"chars_min": 5})
 
 
+def test_where_to_go_on_is_read_by_lane() -> None:
+    message = submit(TEXT)
+    message.roles[0].token_ids = True
+    message.contract = link_pb2.RESUME_CONTRACT_TOKENS
+    lane = message.resume.add(lane=TEXT, pos=2, token_ids=[7, 8], digest=b"d")
+    lane.end.CopyFrom(end_to_proto(End(finish_reason=FinishReason.LENGTH)))
+    event = event_of(5, link_pb2.Frame(submit=message))
+    assert isinstance(event, Submitted)
+    assert event.submission.contract is ResumeContract.TOKENS
+    assert event.submission.roles[0].token_ids
+    assert event.submission.resume == {
+        TEXT: LaneJournal(
+            lane=TEXT,
+            next=2,
+            ids=[7, 8],
+            digest=b"d",
+            end=End(finish_reason=FinishReason.LENGTH),
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("contract", "lane"),
+    [
+        (link_pb2.RESUME_CONTRACT_TOKENS, link_pb2.LaneJournal(lane=TEXT, pos=2, token_ids=[7])),
+        (link_pb2.RESUME_CONTRACT_UNSPECIFIED, link_pb2.LaneJournal(lane=TEXT, pos=2)),
+        (link_pb2.RESUME_CONTRACT_RESTART, link_pb2.LaneJournal(lane=TEXT, pos=2)),
+        (77, link_pb2.LaneJournal(lane=TEXT, pos=2)),
+        (link_pb2.RESUME_CONTRACT_REPLAY, link_pb2.LaneJournal(lane=TEXT + 16, pos=2)),
+        (
+            link_pb2.RESUME_CONTRACT_REPLAY,
+            link_pb2.LaneJournal(lane=TEXT, end=outcome_pb2.End()),
+        ),
+    ],
+)
+def test_what_nobody_can_go_on_from_refuses_the_submission(
+    contract: link_pb2.ResumeContract.ValueType, lane: link_pb2.LaneJournal
+) -> None:
+    message = submit(TEXT)
+    message.contract = contract
+    message.resume.append(lane)
+    event = event_of(5, link_pb2.Frame(submit=message))
+    assert isinstance(event, SubmissionRefused)
+    assert event.submission.roles[0].slot == 11
+
+
 @pytest.mark.parametrize("lanes", [(), (TEXT, TEXT), (lane_of(1, 0, Modality.TEXT) | 0xF,)])
 def test_lanes_that_make_no_sense_refuse_the_submission(lanes: tuple[int, ...]) -> None:
     event = event_of(5, link_pb2.Frame(submit=submit(*lanes)))
@@ -75,9 +123,9 @@ def test_the_other_frames_are_read_field_by_field() -> None:
         link_pb2.Frame(abort=link_pb2.Abort(slot=3, cause="client")).SerializeToString(): (
             AbortAsked(link=5, slot=3, cause="client")
         ),
-        link_pb2.Frame(fence=link_pb2.Fence(request_id="a", epoch=2)).SerializeToString(): (
-            FenceRaised(link=5, request_id="a", epoch=2)
-        ),
+        link_pb2.Frame(
+            fence=link_pb2.Fence(request_id="a", epoch=2, handle_ids=["h"])
+        ).SerializeToString(): (FenceRaised(link=5, request_id="a", epoch=2, handle_ids=("h",))),
         link_pb2.Frame(renew=link_pb2.Renew(request_id="a", epoch=2)).SerializeToString(): (
             RenewAsked(link=5, request_id="a", epoch=2)
         ),

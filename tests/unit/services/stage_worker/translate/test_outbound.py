@@ -3,6 +3,7 @@ import pytest
 from services.stage_worker.core.effects import (
     SayGoAway,
     SendFenced,
+    SendHandBack,
     SendHandleLost,
     SendTerminal,
     SendUnknown,
@@ -21,6 +22,11 @@ from stagemesh.wire import terminal_from_proto
             SendFenced(link=1, request_id="a", epoch=2),
             link_pb2.Frame(fenced=link_pb2.Fenced(request_id="a", epoch=2)),
         ),
+        (
+            SendFenced(link=1, request_id="a", epoch=2, held=("h",)),
+            link_pb2.Frame(fenced=link_pb2.Fenced(request_id="a", epoch=2, held=["h"])),
+        ),
+        (SendHandBack(link=1, slot=3), link_pb2.Frame(hand_back=link_pb2.HandBack(slot=3))),
         (
             SendHandleLost(link=1, slot=3, handle_id="h"),
             link_pb2.Frame(handle_lost=link_pb2.HandleLost(slot=3, handle_id="h")),

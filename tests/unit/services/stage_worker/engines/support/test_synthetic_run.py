@@ -8,6 +8,8 @@ from services.stage_worker.engines.base import (
     ChatInput,
     EngineInput,
     Piece,
+    Resume,
+    ResumeContract,
     TensorsInput,
     TextInput,
     Work,
@@ -25,6 +27,8 @@ def run_of(
     params: Params | None = None,
     ids: bool = False,
     streamed: bool = False,
+    resume: Resume | None = None,
+    per_input: bool = False,
     **script: Any,
 ) -> Run:
     if isinstance(given, str):
@@ -43,8 +47,9 @@ def run_of(
         ids_wanted=ids,
         input=given,
         streamed=streamed,
+        resume=resume,
     )
-    return Run(work, 0.0)
+    return Run(work, 0.0, per_input=per_input)
 
 
 def all_of(run: Run) -> list[Piece]:
@@ -205,3 +210,111 @@ def test_a_step_stops_before_a_fault_and_does_not_end() -> None:
     run = run_of(tokens=3, batch=3, fail_at=3)
     assert all(piece.end is None for piece in run.give(run.step_units()))
     assert run.ready()
+
+
+def after(tokens: int) -> Resume:
+    return Resume(
+        contract=ResumeContract.TOKENS,
+        positions={Modality.TEXT: tokens},
+        token_ids=tuple(range(tokens)),
+    )
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_after_its_tokens_a_script_goes_on_with_the_next(at: int) -> None:
+    whole = all_of(run_of(tokens=5, ids=True))
+    rest = all_of(run_of(tokens=5, ids=True, resume=after(at)))
+    assert text_of(whole[:at]) + text_of(rest) == text_of(whole)
+    assert [id_ for piece in rest for id_ in piece.ids or ()] == list(range(at, 5))
+    assert rest[-1].end == whole[-1].end
+
+
+@pytest.mark.parametrize("stop", [" w2 w3", "w4", " w0 w1 w2 w3 w4 w5", "3"])
+@pytest.mark.parametrize("at", range(4))
+def test_text_that_is_held_back_for_a_stop_string_is_neither_lost_nor_doubled(
+    stop: str, at: int
+) -> None:
+    params = Params(sampling=Sampling(stop=(stop,)))
+    whole = all_of(run_of(tokens=8, params=params))
+    if at >= len(whole):
+        return
+    rest = all_of(run_of(tokens=8, params=params, resume=after(at)))
+    assert text_of(whole[:at]) + text_of(rest) == text_of(whole)
+    assert rest[-1].end == whole[-1].end
+
+
+def test_tokens_that_end_the_answer_end_it_at_once() -> None:
+    limited = Params(sampling=Sampling(tokens_max=3))
+    (last,) = all_of(run_of(tokens=9, params=limited, resume=after(3)))
+    assert (last.units, last.text) == (0, "")
+    assert last.end is not None
+    assert last.end.finish_reason is FinishReason.LENGTH
+    assert last.end.usage.completion_tokens == 3
+    (last,) = all_of(
+        run_of(tokens=9, params=Params(sampling=Sampling(stop=(" w1",))), resume=after(4))
+    )
+    assert last.end is not None
+    assert (last.text, last.end.stop_match) == ("", " w1")
+
+
+def test_a_relay_waits_until_the_input_is_past_its_tokens() -> None:
+    run = run_of(TextInput(text=" a b", units=2), streamed=True, ids=True, resume=after(3))
+    assert not run.ready()
+    run.append(TextInput(text=" c d", units=2))
+    assert [(piece.text, piece.ids) for piece in run.give(run.step_units())] == [(" d", [3])]
+    run.close()
+    assert text_of(all_of(run)) == ""
+    assert run.done
+
+
+def test_a_fault_that_is_behind_does_not_come_again() -> None:
+    run = run_of(tokens=6, fail_at=2, resume=after(3))
+    assert run.fault_at is None
+    assert text_of(all_of(run)) == " w3 w4 w5"
+    assert run_of(tokens=6, fail_at=3, resume=after(3)).fault_at == 3
+
+
+def test_by_the_input_each_piece_names_the_one_that_it_was_made_of() -> None:
+    inputs = [
+        TextInput(text=" a b", units=2, origin=(0, 2)),
+        TextInput(text=" c", units=1, origin=(2, 3)),
+        TextInput(text=" d e", units=2, origin=(3, 5)),
+    ]
+
+    def run(first: int, at: int) -> list[Piece]:
+        resume = Resume(
+            contract=ResumeContract.PER_INPUT,
+            positions={Modality.TEXT: at, Modality.AUDIO: at * 480},
+        )
+        started = run_of(
+            "",
+            Modality.TEXT,
+            Modality.AUDIO,
+            streamed=True,
+            per_input=True,
+            resume=resume if first else None,
+        )
+        for given in inputs[first:]:
+            started.append(given)
+        started.close()
+        return all_of(started)
+
+    whole = run(0, 0)
+    assert [(p.text, p.origin) for p in whole if p.modality is Modality.TEXT] == [
+        (" a", (0, 2)), (" b", (0, 2)), (" c", (2, 3)), (" d", (3, 5)), (" e", (3, 5)),
+    ]  # fmt: skip
+    assert run(1, 2) == whole[4:]
+    assert run(2, 3) == whole[6:]
+
+
+def test_by_the_input_a_batch_does_not_span_two_inputs() -> None:
+    run = run_of(
+        TextInput(text='#synthetic {"batch": 9}'), Modality.AUDIO, streamed=True, per_input=True
+    )
+    run.append(TextInput(text=" a b c", units=3, origin=(0, 3)))
+    run.append(TextInput(text=" d", units=1, origin=(3, 4)))
+    run.close()
+    assert [(piece.units, piece.origin) for piece in all_of(run)] == [
+        (1440, (0, 3)),
+        (480, (3, 4)),
+    ]

@@ -1,0 +1,100 @@
+"""Requests whose orchestrator is lost: each is given to another, or ended when there is none."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+
+from services.gateway.client.exchange import Exchange, Owner
+from services.gateway.client.peers import Peer
+from services.gateway.core.choice import choose
+from services.gateway.core.redrive import Loss, LossKind
+from stagemesh.errors import MeshError
+from stagemesh.outcome import Outcome, error_for
+
+__all__ = ["Redrives"]
+
+
+class Redrives:
+    """Finds owners. Where there is none now, the request is parked until there is news."""
+
+    def __init__(self, peers: Callable[[], Iterable[Peer]], *, open_bytes_max: int) -> None:
+        self._peers = peers
+        self._open_bytes_max = open_bytes_max
+        self._parked: dict[str, Exchange] = {}
+        # Who gave a request back, or would not have it: others are asked first.
+        self._avoided: dict[str, Owner] = {}
+
+    def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
+        """Find another owner for an open exchange, after a short wait at random."""
+        verdict = exchange.redrive.lost(loss, asyncio.get_running_loop().time())
+        if not exchange.journal.recoverable:
+            verdict = error_for(
+                "link_lost", f"{loss.info.message} The answer is too long to go on."
+            )
+        if verdict is not None:
+            exchange.fail(verdict)
+            return
+        if owner is not None:
+            self._avoided[exchange.request_id] = owner
+        if loss.kind is LossKind.REFUSED and exchange.epoch == 1 and not self._able(exchange):
+            exchange.fail(loss.info, Outcome.REJECTED)
+            return
+        self._wait(exchange)
+
+    def news(self) -> None:
+        """Try again what is parked: an orchestrator came, or said something of itself."""
+        parked, self._parked = self._parked, {}
+        for exchange in parked.values():
+            self._wait(exchange)
+
+    def forget(self, exchange: Exchange) -> None:
+        """Forget an exchange that is done."""
+        self._parked.pop(exchange.request_id, None)
+        self._avoided.pop(exchange.request_id, None)
+
+    def _wait(self, exchange: Exchange) -> None:
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + exchange.redrive.delay_s(random.random())
+        self._call_at(min(at_s, exchange.redrive.ends_s), exchange)
+
+    def _call_at(self, at_s: float, exchange: Exchange) -> None:
+        if exchange.retry is not None:
+            exchange.retry.cancel()
+        exchange.retry = asyncio.get_running_loop().call_at(at_s, self._try, exchange)
+
+    def _try(self, exchange: Exchange) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= exchange.redrive.ends_s:
+            exchange.fail(exchange.redrive.verdict())
+            return
+        try:
+            peer = self._choose(exchange)
+        except MeshError as error:
+            exchange.redrive.none_found(error.info)
+            self._parked[exchange.request_id] = exchange
+            self._call_at(exchange.redrive.ends_s, exchange)
+            return
+        if not peer.has_room(exchange.journal.size_bytes):
+            # Many large journals at once: more would only end the link that is to take them.
+            self._wait(exchange)
+            return
+        self._avoided.pop(exchange.request_id, None)
+        self._parked.pop(exchange.request_id, None)
+        exchange.retry = None
+        peer.give(exchange, now_s, open_bytes_max=self._open_bytes_max)
+
+    def _choose(self, exchange: Exchange) -> Peer:
+        """Choose an owner, of those that did not just give the request back if possible."""
+        model = exchange.request.model
+        try:
+            return choose(self._able(exchange), model)
+        except MeshError:
+            return choose(self._peers(), model)
+
+    def _able(self, exchange: Exchange) -> list[Peer]:
+        avoided = self._avoided.get(exchange.request_id)
+        return [
+            peer
+            for peer in self._peers()
+            if peer is not avoided and peer.takes_work and peer.has_model(exchange.request.model)
+        ]

@@ -1,0 +1,98 @@
+"""What is remembered of a lane's outputs, so that another attempt can go on behind them."""
+
+from array import array
+
+from services.orchestrator.core.contracts import ResumeContract
+from stagemesh.link.core import LaneDigest, LaneJournal, Row
+from stagemesh.media import Modality
+
+__all__ = ["LaneLog", "covers", "tail_of"]
+
+
+class LaneLog:
+    """The token ids of a lane, its digest, and the last input that it was made of.
+
+    Which of them is kept follows from the contract of the lane's stage. Ids that are not there for
+    every position are worth nothing and are dropped.
+    """
+
+    __slots__ = ("digest", "ids", "ids_counted", "origin", "origin_pos")
+
+    def __init__(self) -> None:
+        self.ids: array[int] | None = None
+        self.ids_counted = 0
+        """How many of the ids the request's bound counts."""
+        self.digest: LaneDigest | None = None
+        self.origin: tuple[int, int] | None = None
+        self.origin_pos = 0
+        """Where the outputs of that input begin."""
+
+    @classmethod
+    def begun(cls, contract: ResumeContract, modality: Modality, next_pos: int) -> "LaneLog | None":
+        """Make the log of a lane of which nothing was kept before; None where none is needed."""
+        log = cls()
+        if contract is ResumeContract.TOKENS and modality is Modality.TEXT:
+            log.ids = array("I") if next_pos == 0 else None
+        elif contract in (ResumeContract.REPLAY, ResumeContract.PER_INPUT):
+            log.digest = LaneDigest() if next_pos == 0 else LaneDigest(b"")
+        else:
+            return None
+        return log
+
+    @classmethod
+    def given(cls, lane: LaneJournal) -> "LaneLog":
+        """Make the log of a lane that another owner journaled."""
+        log = cls()
+        if lane.ids and len(lane.ids) == lane.next:
+            log.ids = array("I", lane.ids)
+        if covers(lane.rows, lane.next):
+            log.digest = LaneDigest()
+            for row in lane.rows:
+                log.digest.add(row)
+        else:
+            log.digest = LaneDigest(lane.digest)
+        return log
+
+    def add(self, row: Row) -> None:
+        """Take the next output of the lane."""
+        ids = self.ids
+        if ids is not None and row.units:
+            if row.ids is not None and len(row.ids) == row.units and len(ids) == row.pos:
+                ids.extend(row.ids)
+            else:
+                self.ids = None
+        if self.digest is not None:
+            self.digest.add(row)
+        if row.origin is not None and row.origin != self.origin:
+            self.origin = row.origin
+            self.origin_pos = row.pos
+
+    def cut(self) -> None:
+        """Forget what a lane that is set back cannot keep."""
+        self.digest = LaneDigest(b"")
+        self.ids = None
+        self.origin = None
+
+
+def covers(rows: list[Row], next_pos: int) -> bool:
+    """Whether rows are all of a lane, from position 0 to the next one."""
+    at = 0
+    for row in rows:
+        if row.pos != at:
+            return False
+        at += row.units
+    return at == next_pos
+
+
+def tail_of(lane: int, next_pos: int, log: LaneLog | None, contract: ResumeContract) -> LaneJournal:
+    """Tell a worker where a lane stands, with what the contract needs of what was before."""
+    mark = LaneJournal(lane=lane, next=next_pos)
+    if log is None or next_pos == 0:
+        return mark
+    if contract is ResumeContract.TOKENS:
+        mark.ids = [*log.ids] if log.ids is not None else []
+    elif contract is ResumeContract.PER_INPUT:
+        mark.next = log.origin_pos
+    elif log.digest is not None:
+        mark.digest = log.digest.value
+    return mark

@@ -1,0 +1,61 @@
+"""How requests end of which the client hears nothing more from here."""
+
+from services.orchestrator.core.effects import DropRequest, HandBackRequest
+from services.orchestrator.core.ending import forget, set_aside, stop_groups
+from services.orchestrator.core.moves import RequestState
+from services.orchestrator.core.request import OpenRequest
+from services.orchestrator.core.state import State
+from services.orchestrator.core.timers import Due
+from stagemesh.outcome import Outcome, Terminal, error_for
+
+__all__ = ["drop", "hand_back", "orphan"]
+
+
+def orphan(state: State, request: OpenRequest) -> None:
+    """Keep a request whose gateway is lost for a while: it starts nothing and gives nothing.
+
+    One that has its verdict already is over: a gateway that comes back must not find it going on.
+    """
+    if request.state is RequestState.STOPPING:
+        drop(state, request, "The client is gone.", release=True)
+        return
+    request.move(RequestState.ORPHANED)
+    state.timers.cancel(request.end_timer)
+    request.end_timer = state.arm(state.settings.orphan_s, Due.ORPHAN, request)
+    for lane in request.lanes.values():
+        lane.clear()
+        lane.direct = False  # So that what comes is looked at, and dropped.
+    request.journal_bytes = 0
+    for group in request.groups:
+        group.keeping = group.unfed = False
+        group.ticket = None
+        state.timers.cancel(group.timer)
+    state.admissions[request.plan.pipeline.name].set_apart(request)
+
+
+def hand_back(state: State, request: OpenRequest) -> None:
+    """Give a request back to its gateway; what it holds at workers is the next owner's."""
+    state.orders.to_client(
+        HandBackRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
+    )
+    _leave(state, request, "It was handed back.", release=False)
+
+
+def drop(state: State, request: OpenRequest, why: str, *, release: bool) -> None:
+    """End a request silently; its payloads are released unless another owner may have them."""
+    if request.client.link in state.clients:
+        state.orders.to_client(
+            DropRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
+        )
+    _leave(state, request, why, release=release)
+
+
+def _leave(state: State, request: OpenRequest, why: str, *, release: bool) -> None:
+    stop_groups(state, request, "given up")
+    for group in request.groups:
+        for attempt in group.attempts:
+            set_aside(state, attempt, "given up")
+    request.move(RequestState.DONE)
+    request.client.requests.pop(request.slot, None)
+    terminal = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost", why))
+    forget(state, request, terminal, release=release)

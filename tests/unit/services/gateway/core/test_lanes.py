@@ -1,0 +1,71 @@
+from services.gateway.core.lanes import KeptLane
+from stagemesh.link.core import Row, Step
+from stagemesh.media import Body, Modality, lane_of
+
+TEXT = lane_of(0, 0, Modality.TEXT)
+AUDIO = lane_of(1, 0, Modality.AUDIO)
+
+
+def _filled(count: int, text: str = "ab") -> KeptLane:
+    lane = KeptLane(TEXT, visible=True)
+    for pos in range(count):
+        row = Row(9, TEXT, pos, 1, text, [pos])
+        assert lane.cursor.check(row) is Step.ACCEPT
+        lane.keep(row)
+    return lane
+
+
+def test_a_long_text_is_few_rows_of_bounded_size() -> None:
+    many = _filled(1_000).export().rows
+    assert [row.units for row in many] == [256, 256, 256, 232]
+    assert "".join(row.text for row in many) == "ab" * 1_000
+    large = _filled(20, "x" * 10_000).export().rows
+    assert max(len(row.text) for row in large) < 64 * 1024 + 10_000
+    assert sum(len(row.text) for row in large) == 200_000
+
+
+def test_what_was_exported_does_not_change_when_the_lane_goes_on() -> None:
+    lane = _filled(3)
+    before = lane.export()
+    row = Row(9, TEXT, 3, 1, "more", [3])
+    lane.keep(row)
+    assert (before.next, before.ids, [row.text for row in before.rows]) == (
+        3,
+        [0, 1, 2],
+        ["ababab"],
+    )
+    assert "".join(row.text for row in lane.export().rows) == "abababmore"
+
+
+def test_ids_are_given_only_if_every_position_has_one() -> None:
+    lane = _filled(3)
+    assert lane.export().ids == [0, 1, 2]
+    size = lane.size_bytes
+    lane.keep(Row(9, TEXT, 3, 2, "", [7]))
+    assert lane.export().ids == []
+    assert lane.size_bytes == size - 3 * 4 + 12
+    lane.keep(Row(9, TEXT, 5, 1, "", [8]))
+    assert (lane.export().ids, lane.next) == ([], 6)
+
+
+def test_rows_with_an_origin_are_not_joined() -> None:
+    lane = KeptLane(TEXT, visible=False)
+    for pos in range(2):
+        lane.keep(Row(9, TEXT, pos, 1, "a", origin=(pos, pos + 1)))
+    assert [row.origin for row in lane.export().rows] == [(0, 1), (1, 2)]
+
+
+def test_a_dropped_lane_keeps_its_position() -> None:
+    lane = _filled(3)
+    lane.drop()
+    lane.keep(Row(9, TEXT, 3, 1, "x", [3]))
+    kept = lane.export()
+    assert (kept.next, kept.rows, kept.ids, kept.digest) == (4, [], [], b"")
+
+
+def test_sound_that_is_given_takes_no_room() -> None:
+    lane = KeptLane(AUDIO, visible=True)
+    for pos in range(100):
+        lane.keep(Row(9, AUDIO, pos * 480, 480, body=Body(inline=bytes(960))))
+    assert lane.size_bytes == 0
+    assert len(lane.export().digest) == 16
