@@ -326,7 +326,16 @@ async def test_a_wrong_header_is_refused(
 
 
 async def test_an_unknown_path_is_404_and_a_wrong_method_405(http: httpx.AsyncClient) -> None:
-    for path in ("/", "/v1", "/v1/chat", "/v1/chat/completions/", "//", "/v1/models/", "/%00", "/é"):
+    for path in (
+        "/",
+        "/v1",
+        "/v1/chat",
+        "/v1/chat/completions/",
+        "//",
+        "/v1/models/",
+        "/%00",
+        "/é",
+    ):
         is_error(await http.get(path), 404, None, "not_found")
     for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS"):
         answer = await http.request(method, CHAT)

@@ -42,7 +42,9 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def asking(text: str, model: str = "echo", **more: Any) -> dict[str, Any]:
-    return {"request": {"model": model, "messages": [{"role": "user", "parts": [{"text": text}]}]}} | more
+    return {
+        "request": {"model": model, "messages": [{"role": "user", "parts": [{"text": text}]}]}
+    } | more
 
 
 def test_grpcurl_lists_exactly_what_is_served_and_describes_it(synthetic: E2eMesh) -> None:
@@ -72,9 +74,9 @@ def test_grpcurl_runs_generate_and_gets_the_pieces_and_one_terminal(synthetic: E
     assert "".join(output["text"] for output in outputs) == words(20)
     assert [int(output.get("pos", 0)) for output in outputs] == list(range(20))
     assert outputs[-1]["end"]["finish_reason"] == "FINISH_REASON_STOP"
-    assert ["terminal" in response for response in responses] == [False] * (
-        len(responses) - 1
-    ) + [True]
+    assert ["terminal" in response for response in responses] == [False] * (len(responses) - 1) + [
+        True
+    ]
     terminal = responses[-1]["terminal"]
     assert terminal["outcome"] == "OUTCOME_COMPLETED"
     assert terminal["usage"]["completion_tokens"] == "20"

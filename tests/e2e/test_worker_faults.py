@@ -56,7 +56,9 @@ async def to_double(double: E2eMesh) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def streams(client: httpx.AsyncClient, count: int, tasks: asyncio.TaskGroup, **keys: Any) -> list[Heard]:
+def streams(
+    client: httpx.AsyncClient, count: int, tasks: asyncio.TaskGroup, **keys: Any
+) -> list[Heard]:
     """Start streams; each fills what it is heard as."""
     heard = [Heard() for _ in range(count)]
     for one in heard:
@@ -157,7 +159,9 @@ async def test_with_two_replicas_only_the_streams_of_the_killed_one_end(
         await until(lost, lambda count: count == shares[1], 2)
         # New requests go on without a pause: the other replica takes them all.
         for _ in range(10):
-            (await hear(to_double, {"model": "echo", "messages": user(tokens=3)})).complete(words(3))
+            (await hear(to_double, {"model": "echo", "messages": user(tokens=3)})).complete(
+                words(3)
+            )
     for one in heard:
         if one.errors:
             lost_in_the_middle(one)
@@ -219,7 +223,9 @@ async def test_a_script_that_crashes_the_worker_is_a_lost_replica(
     single: E2eMesh, to_single: httpx.AsyncClient
 ) -> None:
     before = await single.one("thinker-0")
-    heard = await hear(to_single, {"model": "echo", "messages": user(tokens=9, each_ms=5, crash_at=4)})
+    heard = await hear(
+        to_single, {"model": "echo", "messages": user(tokens=9, each_ms=5, crash_at=4)}
+    )
     assert heard.text() == words(4)
     assert heard.error["code"] == "replica_lost"
     await single.back("thinker-0", before)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,7 +103,9 @@ class E2eMesh:
     def openai(self, **settings: Any) -> AsyncOpenAI:
         """Make the official client, without retries of its own."""
         return AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key="none", **{"max_retries": 0, "timeout": 60} | settings
+            base_url=f"{self.url}/v1",
+            api_key="none",
+            **{"max_retries": 0, "timeout": 60} | settings,
         )
 
     def processes(self) -> list[dict[str, Any]]:
@@ -247,6 +250,7 @@ def running_mesh(
                     process.wait(END_S)
                 finally:
                     process.kill()
+    shutil.rmtree(mesh.folder, ignore_errors=True)  # After a failure the logs are worth keeping.
 
 
 def _metrics_port(pid: int) -> str:

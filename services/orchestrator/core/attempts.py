@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from services.orchestrator.core.credit import accept_inputs, pump_feed
-from services.orchestrator.core.effects import AbortAttempt
+from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
     abort_attempt,
     fail,
@@ -19,6 +19,7 @@ from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import Attempt, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
+from stagemesh.media import Handle
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal
 
 __all__ = [
@@ -110,6 +111,8 @@ def break_off(state: State, attempt: Attempt, what: str) -> None:
 def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) -> None:
     """Drop a row that nobody waits for; its ends still tell when an engine slot is free."""
     state.counts.rows_late += 1
+    if row.body is not None and row.body.handle is not None:
+        _drop_handle(state, replica, row.body.handle)
     if attempt is None:
         lanes = replica.leftovers.get(row.slot)
         if lanes is None:
@@ -145,6 +148,21 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
 def lose_handle(state: State, attempt: Attempt) -> None:
     """End a request one of whose workers could not fetch its input."""
     fail(state, attempt.group.request, attempt.error("handle_lost"))
+
+
+def _drop_handle(state: State, replica: Replica, handle: Handle) -> None:
+    """Let a worker drop bytes that nobody will fetch; a lease ends what is not known here."""
+    request = state.requests.get(handle.request_id)
+    known = request or state.tombstones.find(handle.request_id, state.now_s)
+    if known is not None:
+        state.orders.to_worker(
+            ReleaseHandles(
+                link=replica.link,
+                request_id=handle.request_id,
+                epoch=known.epoch,
+                handle_ids=(handle.handle_id,),
+            )
+        )
 
 
 def _stopped(state: State, attempt: Attempt) -> None:
