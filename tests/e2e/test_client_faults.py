@@ -239,7 +239,7 @@ async def test_a_reader_that_stops_for_good_holds_its_windows_and_nothing_more(
 async def test_a_reader_that_stops_while_much_is_made_is_ended_as_a_slow_consumer(
     synthetic: E2eMesh, http: httpx.AsyncClient, connect: Connect
 ) -> None:
-    """Ten megabytes of audio overrun the attempt's outbox: the request ends, nobody else notices."""
+    """Ten megabytes of audio overrun the attempt's outbox: that request ends, and no other."""
     ended = "stagemesh_orchestrator_requests_finished_total{SLOW_CONSUMER,talk,FAILED}"
     before = (await synthetic.metrics("orchestrator-0")).get(ended, 0.0)
     stuck = connect(buffer_bytes=4096)

@@ -60,7 +60,8 @@ async def test_a_burst_of_3000_calls_on_one_channel_has_no_spurious_failure(
     request.request.messages.add(role="user").parts.add(text=script(tokens=3))
 
     async def call(stub: orchestrator_service_pb2_grpc.OrchestratorServiceStub) -> str:
-        text, terminals = "", []
+        text = ""
+        terminals: list[orchestrator_service_pb2.RequestTerminal] = []
         async for response in stub.Generate(request, timeout=60):
             assert not terminals
             text += "".join(output.text for output in response.outputs)

@@ -3,6 +3,7 @@ import base64
 import io
 import struct
 import wave
+from typing import Any
 
 import grpc
 import httpx
@@ -134,8 +135,8 @@ async def test_pictures_have_the_colour_of_their_seed_and_the_size_asked_for(
 ) -> None:
     answer = await client.images.generate(
         model="paint", prompt="a square", size="64x32", n=2, extra_body={"seed": 9}
-    )  # type: ignore[call-overload]  # The SDK lists OpenAI's own sizes.
-    pictures = [base64.b64decode(image.b64_json) for image in answer.data]
+    )
+    pictures = [base64.b64decode(image.b64_json or "") for image in answer.data or []]
     assert [colour_of_png(picture) for picture in pictures] == [
         ((64, 32), colour(9)),
         ((64, 32), colour(10)),
@@ -173,17 +174,10 @@ async def test_spoken_input_reaches_the_listener_small_and_large(client: AsyncOp
             file.setparams((1, 2, 16_000, 0, "NONE", "NONE"))
             file.writeframes(bytes(int(seconds * 32_000)))
         audio = {"data": base64.b64encode(sound.getvalue()).decode(), "format": "wav"}
+        spoken: Any = {"type": "input_audio", "input_audio": audio}
+        written: Any = {"type": "text", "text": script(tokens=6)}
         answer = await client.chat.completions.create(
-            model="listen",
-            messages=[
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "text", "text": script(tokens=6)},
-                        {"type": "input_audio", "input_audio": audio},  # type: ignore[typeddict-item]
-                    ],
-                }
-            ],
+            model="listen", messages=[{"role": "user", "content": [written, spoken]}]
         )
         assert answer.choices[0].message.content == words(6)
         heard = await client.audio.transcriptions.create(

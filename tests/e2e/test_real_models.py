@@ -22,7 +22,7 @@ from tools.shapes.drawing import Judge
 pytestmark = [pytest.mark.models, pytest.mark.timeout(300)]
 
 SENTENCE = "The little boat sailed across the quiet lake in the early morning."
-QUESTION = [{"role": "user", "content": "Tell me about the sea in a few sentences."}]
+QUESTION: Any = [{"role": "user", "content": "Tell me about the sea in a few sentences."}]
 ASK_ALOUD = "Please explain in three short sentences why people like to drink tea."
 
 
@@ -41,6 +41,12 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[E2eMesh]:
 async def client(light: E2eMesh) -> AsyncIterator[AsyncOpenAI]:
     async with light.openai(timeout=120) as client:
         yield client
+
+
+def aloud(wav: bytes) -> Any:
+    """Make the messages of a chat whose only one is spoken."""
+    audio = {"data": base64.b64encode(wav).decode(), "format": "wav"}
+    return [{"role": "user", "content": [{"type": "input_audio", "input_audio": audio}]}]
 
 
 async def spoken(client: AsyncOpenAI, text: str) -> bytes:
@@ -65,7 +71,7 @@ async def chat(client: AsyncOpenAI, **asked: Any) -> tuple[str, list[str], Any]:
 
 
 async def test_a_chat_streams_its_tokens_and_counts_them(client: AsyncOpenAI) -> None:
-    asked = {"messages": QUESTION, "max_completion_tokens": 40, "temperature": 0}
+    asked: dict[str, Any] = {"messages": QUESTION, "max_completion_tokens": 40, "temperature": 0}
     text, finishes, usage = await chat(client, **asked, extra_body={"min_tokens": 40})
     assert len(text.split()) > 10
     assert finishes == ["length"]
@@ -87,16 +93,16 @@ async def test_a_stop_string_ends_the_text_of_a_real_model(client: AsyncOpenAI) 
 
 
 async def test_more_than_the_context_holds_is_the_clients_mistake(client: AsyncOpenAI) -> None:
-    too_long = [{"role": "user", "content": "word " * 12_000}]
+    too_long: Any = [{"role": "user", "content": "word " * 12_000}]
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(model="smollm2", messages=too_long, stream=stream)  # type: ignore[call-overload]
+            await client.chat.completions.create(model="smollm2", messages=too_long, stream=stream)
         assert refused.value.code == "context_length_exceeded"
         assert refused.value.param == "messages"
     with pytest.raises(openai.BadRequestError) as refused:
         await client.chat.completions.create(
             model="smollm2", messages=QUESTION, max_completion_tokens=100_000
-        )  # type: ignore[call-overload]
+        )
     assert refused.value.code == "context_length_exceeded"
 
 
@@ -109,7 +115,7 @@ async def test_a_chat_that_nobody_waits_for_stops_between_two_tokens(
         max_completion_tokens=400,
         stream=True,
         extra_body={"min_tokens": 400},
-    )  # type: ignore[call-overload]
+    )
     async for chunk in stream:
         if chunk.choices[0].delta.content:
             break
@@ -145,7 +151,7 @@ async def test_what_was_spoken_is_understood(client: AsyncOpenAI) -> None:
     for answer_format in ("json", "text"):
         heard = await client.audio.transcriptions.create(
             model="whisper-tiny", file=("speech.wav", wav), response_format=answer_format
-        )  # type: ignore[call-overload]
+        )
         text = heard if isinstance(heard, str) else heard.text
         assert word_error(SENTENCE, text) < 0.2, text
 
@@ -168,12 +174,8 @@ async def test_audio_that_cannot_be_decoded_is_the_clients_mistake(
     with pytest.raises(openai.BadRequestError) as refused:
         await client.audio.transcriptions.create(model="whisper-tiny", file=(name, data))
     assert (refused.value.code, refused.value.param) == ("undecodable_audio", "file")
-    audio = {"data": base64.b64encode(data).decode(), "format": "wav"}
     with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(
-            model="smollm2-voice",
-            messages=[{"role": "user", "content": [{"type": "input_audio", "input_audio": audio}]}],
-        )  # type: ignore[call-overload]
+        await client.chat.completions.create(model="smollm2-voice", messages=aloud(data))
     assert refused.value.code == "undecodable_audio"
     assert refused.value.param == "messages[0].content[0].input_audio.data"
 
@@ -198,18 +200,18 @@ async def test_silence_and_a_tiny_sound_are_transcribed_and_break_nothing(
 
 async def spoken_chat(client: AsyncOpenAI) -> tuple[str, bytes, list[str]]:
     """Ask aloud, and give what comes: text, samples, and the order of both."""
-    audio = {"data": base64.b64encode(await spoken(client, ASK_ALOUD)).decode(), "format": "wav"}
-    text, pcm, order = "", b"", []
+    text, pcm = "", b""
+    order: list[str] = []
     stream = await client.chat.completions.create(
         model="smollm2-voice",
-        messages=[{"role": "user", "content": [{"type": "input_audio", "input_audio": audio}]}],
+        messages=aloud(await spoken(client, ASK_ALOUD)),
         modalities=["text", "audio"],
         audio={"voice": "joe", "format": "pcm16"},
         max_completion_tokens=96,
         temperature=0,
         stream=True,
         extra_body={"min_tokens": 40},
-    )  # type: ignore[call-overload]
+    )
     async for chunk in stream:
         for choice in chunk.choices:
             if choice.delta.content:
@@ -260,13 +262,15 @@ async def test_a_picture_shows_what_was_asked_for(client: AsyncOpenAI) -> None:
         size="32x32",
         n=2,
         extra_body={"seed": 3, "negative_prompt": "a blue square"},
-    )  # type: ignore[call-overload]
-    pictures = [Image.open(io.BytesIO(base64.b64decode(one.b64_json))) for one in answer.data]
+    )
+    pictures = [
+        Image.open(io.BytesIO(base64.b64decode(one.b64_json or ""))) for one in answer.data or []
+    ]
     assert [(one.format, one.size) for one in pictures] == [("PNG", (32, 32))] * 2
     assert ("red", "white") in [Judge().colours(one) for one in pictures]
     for size in ("0x0", "48x48", "1000000x1000000"):
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.images.generate(model="shapes", prompt="a red circle", size=size)  # type: ignore[call-overload]
+            await client.images.generate(model="shapes", prompt="a red circle", size=size)
         assert refused.value.param == "size"
 
 

@@ -27,6 +27,19 @@ def mesh(tmp_path: Path) -> Iterator[E2eMesh]:
         yield mesh
 
 
+@pytest.fixture(scope="module", autouse=True)
+def stuck(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[E2eMesh, float, set[int]]]:
+    """A mesh whose talker stands still while it stops: that takes long, so it begins first."""
+    folder = tmp_path_factory.mktemp("stuck")
+    environment = {"XDG_CACHE_HOME": str(folder / "cache")}
+    file = one_mesh(folder, ECHO_AND_TALK, replicas=1)
+    with running_mesh(file, folder, environment=environment) as mesh:
+        pids = set(mesh.pids().values())
+        mesh.kill("talker-0", signal.SIGSTOP)
+        mesh.process.send_signal(signal.SIGTERM)
+        yield mesh, time.monotonic(), pids
+
+
 async def gone(mesh: E2eMesh, pids: set[int], marks: set[str], begun_s: float) -> None:
     """Check that the mesh ends in time, well, and without a trace."""
     code = await asyncio.to_thread(mesh.process.wait, STOP_S + 5)
@@ -35,9 +48,9 @@ async def gone(mesh: E2eMesh, pids: set[int], marks: set[str], begun_s: float) -
     assert "while the mesh stopped" not in mesh.said
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
     assert shared_memory(*marks) == set()
-    left = {connection.laddr.port for connection in psutil.net_connections("tcp") if
-            connection.status == psutil.CONN_LISTEN}  # fmt: skip
-    assert not left & {mesh.http_port, mesh.grpc_port}
+    for port in (mesh.http_port, mesh.grpc_port):
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
 
 
 async def test_short_requests_finish_and_long_ones_end_typed_when_the_mesh_is_told_to_stop(
@@ -146,23 +159,13 @@ async def test_while_it_drains_new_requests_are_turned_away_for_another_to_take(
     await gone(mesh, pids, marks, begun_s)
 
 
-async def test_a_mesh_that_has_nothing_to_do_stops_at_once(mesh: E2eMesh) -> None:
-    records = await mesh.status()
-    marks = {one["incarnation"] for one in records if one["incarnation"]}
-    begun_s = time.monotonic()
-    mesh.process.send_signal(signal.SIGTERM)
-    await gone(mesh, {one["pid"] for one in records}, marks, begun_s)
-    assert time.monotonic() - begun_s < 8
-
-
 async def test_a_mesh_whose_worker_stands_still_stops_all_the_same(
-    stuck: tuple[E2eMesh, float],
+    stuck: tuple[E2eMesh, float, set[int]],
 ) -> None:
     """A worker that hears nothing is killed; that is no clean end, and is said."""
-    mesh, begun_s = stuck
-    pids = [one["pid"] for one in mesh.processes() if one["pid"]]
+    mesh, begun_s, pids = stuck
     code = await asyncio.to_thread(mesh.process.wait, STOP_S + 5)
-    assert time.monotonic() - begun_s < STOP_S + 1
+    assert time.monotonic() - begun_s < 3 * STOP_S
     assert code == 1
     assert "talker-0 was killed by signal 9 while the mesh stopped" in mesh.said
     assert not [pid for pid in pids if psutil.pid_exists(pid)]

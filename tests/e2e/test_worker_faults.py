@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -77,7 +76,7 @@ async def under_way(heard: list[Heard]) -> None:
 
 
 def lost_in_the_middle(one: Heard) -> None:
-    """Check that a stream gave a part of its text in order, then one typed error, and no `[DONE]`."""
+    """Check that a stream gave a part of its text, then one typed error, and no `[DONE]`."""
     assert one.status == 200
     assert words(TOKENS).startswith(one.text())
     assert (one.finishes, one.dones, one.broken) == ([], 0, "")
@@ -133,7 +132,7 @@ async def test_a_native_call_on_a_killed_worker_ends_retryable_with_the_replica_
                     terminal = response.terminal
     assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
     trailers = dict(ended.value.trailing_metadata() or ())
-    for error in (terminal.error, outcome_pb2.ErrorInfo.FromString(bytes(trailers[ERROR_TRAILER]))):  # type: ignore[arg-type]
+    for error in (terminal.error, outcome_pb2.ErrorInfo.FromString(bytes(trailers[ERROR_TRAILER]))):
         assert (error.code, error.reason) == (outcome_pb2.ERROR_CODE_REPLICA_LOST, "replica_lost")
         assert (error.stage, error.pool, error.replica_id) == ("thinker", "thinker", "thinker-0")
         assert error.retryable
@@ -377,8 +376,7 @@ async def test_a_worker_that_dies_again_and_again_does_not_take_the_mesh_along(
     assert json.dumps(await double.leftovers()) == "{}"
 
 
-def test_the_launcher_said_which_processes_died(single: E2eMesh, tmp_path: Path) -> None:
-    del tmp_path
+def test_the_launcher_said_which_processes_died(single: E2eMesh) -> None:
     assert "thinker-0 was killed by signal 9; again in " in single.said
     assert "thinker-0 exited with 70; again in " in single.said
     assert "thinker-0 is ready again" in single.said

@@ -185,7 +185,11 @@ class E2eMesh:
             name = one["replica_id"]
             if one["pid"] is None:  # It died, and with it all that it held.
                 continue
-            counted = await self.metrics(name)
+            try:
+                counted = await self.metrics(name)
+            except (FileNotFoundError, httpx.TransportError):
+                left[f"{name} is just dying"] = 1
+                continue
             left |= {f"{name} {key}": counted.get(key, 0.0) for key in _HOLDINGS}
             # The question itself is being answered while the gateway counts.
             left[f"{name} calls"] = max(0.0, counted.get("stagemesh_gateway_open_requests", 0) - 1)

@@ -63,8 +63,9 @@ class Attempt:
 
     __slots__ = (
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
-        "_submitted_s", "_untold", "_usage", "_window", "cursors", "deadline_s", "in_engine", "input_closed",
-        "lanes_open", "link", "number", "role", "slot", "state", "submission", "terminal",
+        "_submitted_s", "_untold", "_usage", "_window", "cursors", "deadline_s", "in_engine",
+        "input_closed", "lanes_open", "link", "number", "role", "slot", "state", "submission",
+        "terminal",
     )  # fmt: skip
 
     def __init__(

@@ -6,7 +6,6 @@ whose lock is free has none any more. The same holds for shared memory that is n
 
 import fcntl
 import json
-import multiprocessing
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from services.stage_worker.engines.support.children import family
 from services.stage_worker.engines.support.store import locked
 
 __all__ = ["Scratch", "environment"]
@@ -41,12 +41,11 @@ class Scratch:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def note_shared_memory(self) -> None:
-        """Note what this process and those that it has started share by Python's multiprocessing.
+        """Note what this process and those below it share by Python's multiprocessing.
 
         Python's resource tracker removes it once they are dead, unless it was killed with them.
         """
-        pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
-        inodes = {inode for pid in pids for inode in _shared_inodes_of(pid)}
+        inodes = {inode for pid in family(os.getpid()) for inode in _shared_inodes_of(pid)}
         held = {
             file.name: file.stat().st_ino
             for prefix in _OF_MULTIPROCESSING
@@ -88,7 +87,7 @@ def _sweep(root: Path) -> None:
             shutil.rmtree(file.parent, ignore_errors=True)
 
 
-def _shared_inodes_of(pid: int | None) -> Iterator[int]:
+def _shared_inodes_of(pid: int) -> Iterator[int]:
     """Yield the inodes of the shared memory that a process has mapped.
 
     The name that it was mapped by says little: the C library renames a semaphore that it has made.
