@@ -118,14 +118,14 @@ inline finish(o) {
      :: ost[o] == ORPHANED -> MOVE_REQUEST(o, ORPHANED, DONE)
   fi; forget(o)
 }
-#ifdef M_KEEPANY
-#define KEEPS(o) (ost[o] != IDLE && ost[o] != DONE && ost[o] != STOPPING && on[o] >= sp)
-#else
 #ifdef M_KEEPEND
 #define ENDS_AGREE(o) true
 #else
 #define ENDS_AGREE(o) ((oend[o] && on[o] == sp) == send)
 #endif
+#ifdef M_KEEPANY
+#define KEEPS(o) (ost[o] != IDLE && ost[o] != DONE && ost[o] != STOPPING && on[o] >= sp && ENDS_AGREE(o))
+#else
 #define KEEPS(o) (ost[o] != IDLE && ost[o] != DONE && ost[o] != STOPPING && on[o] >= sp && (oh[o] & MASK(sp)) == sh && ENDS_AGREE(o))
 #endif
 #define BEGINS(g) (gfull[g] || sp == 0 || send)

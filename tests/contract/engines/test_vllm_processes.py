@@ -23,9 +23,12 @@ pytestmark = [
 GONE_S_MAX = 5.0
 
 
-def shared_memory() -> set[str]:
-    """List what lies in shared memory, but for the payload stores of other processes."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("stagemesh-")}
+def shared_memory_of(processes: list[psutil.Process]) -> set[str]:
+    """List what lies in shared memory and is mapped by one of the processes."""
+    maps = [Path(f"/proc/{process.pid}/maps").read_text() for process in processes]
+    lines = [line for text in maps for line in text.splitlines() if " /dev/shm/" in line]
+    inodes = {int(line.split()[4]) for line in lines}
+    return {file.name for file in os.scandir("/dev/shm") if file.inode() in inodes}
 
 
 @pytest.fixture
@@ -57,14 +60,13 @@ async def loaded(temporary: Path) -> asyncio.subprocess.Process:
 async def test_after_a_kill_no_process_and_no_shared_memory_is_left(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = shared_memory()
     process = await loaded(temporary)
     descendants = psutil.Process(process.pid).children(recursive=True)
     models = [one for one in descendants if "resource_tracker" not in " ".join(one.cmdline())]
     trackers = [one for one in descendants if one not in models]
     assert len(models) >= 2
-    held = shared_memory() - before
-    assert held
+    held = shared_memory_of(models)
+    assert any(name.startswith("psm_") for name in held)
     for tracker in trackers:  # As if all of a process group or of a container were killed.
         tracker.kill()
     process.kill()
@@ -77,4 +79,4 @@ async def test_after_a_kill_no_process_and_no_shared_memory_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     Scratch("vllm").close()  # As the next worker does.
     assert not scratch_folders(temporary)
-    assert shared_memory() <= before
+    assert held.isdisjoint(os.listdir("/dev/shm"))
