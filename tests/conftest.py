@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ TESTS: Final = Path(__file__).parent
 TIERS: Final = ("unit", "property", "contract", "e2e", "chaos", "perf")
 
 FORBIDDEN_IN_MEMORY: Final = frozenset(
-    {"socket.bind", "socket.connect", "socket.sendto", "subprocess.Popen", "time.sleep"}
+    {"socket.bind", "socket.connect", "socket.sendto", "subprocess.Popen"}
 )
 """What a test of the tiers `unit` and `property` may not do, by the name of its audit event."""
 
@@ -67,7 +68,11 @@ def memory_only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             raise RuntimeError(f"a test of this tier does not wait: asyncio.sleep({delay})")
         return sleep(delay, result)
 
+    def stand_still(seconds: float) -> None:
+        raise RuntimeError(f"a test of this tier does not wait: time.sleep({seconds})")
+
     monkeypatch.setattr(asyncio, "sleep", yield_only)
+    monkeypatch.setattr(time, "sleep", stand_still)
     _guard.armed = True
     try:
         yield

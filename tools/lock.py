@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 from tools.setup_venv import ROOT, VENV, find_links
 
 PROFILES: Final[Mapping[str, Sequence[str]]] = {
-    "full": ("gateway", "tracing", "worker-light", "worker-diffusers", "worker-vllm-cpu", "dev"),
-    "light": ("gateway", "tracing", "worker-light", "worker-diffusers", "dev"),
-    "base": ("gateway", "orchestrator", "tracing"),
+    "full": ("gateway", "worker-light", "worker-diffusers", "worker-vllm-cpu", "dev"),
+    "light": ("gateway", "worker-light", "worker-diffusers", "dev"),
+    "base": ("gateway", "orchestrator"),
 }
 # vllm-cpu asks for these and needs none of them here; torchvision and its kin break it where their
 # build does not fit that of torch, and triton alone takes a gigabyte.

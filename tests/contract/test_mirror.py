@@ -52,8 +52,8 @@ SHORT_LIST: Final = (
         for name in ("ctranslate2", "diffusers", "piper", "transformers", "vllm", "whisper")
     ),
     Elsewhere(
-        f"{ENGINES}/vllm_steps.py", "tests/contract/engines/case_vllm.py",
-        "It touches vLLM's own parts, and is judged with the engine on the real library.",
+        f"{ENGINES}/vllm_[!e]*.py", "tests/contract/engines/case_vllm.py",
+        "It is a part of the engine, and is judged with it on the real library.",
     ),
     Elsewhere(
         f"{ENGINES}/support/children.py", "tests/contract/engines/test_children.py",

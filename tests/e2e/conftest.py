@@ -17,7 +17,7 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[E2eMesh]:
         yield mesh
         code, took_s = mesh.stop()
         assert code == 0, mesh.said
-        assert took_s < 15
+        assert took_s < 10, "it had nothing to do"
 
 
 @pytest.fixture

@@ -45,9 +45,13 @@ def test_the_synchronous_sdk_streams_token_by_token_with_usage_last(synthetic: E
             stream_options={"include_usage": True},
         )
         chunks = list(stream)
-    deltas = [c.choices[0].delta.content for c in chunks if c.choices and c.choices[0].delta.content]
+    deltas = [
+        c.choices[0].delta.content for c in chunks if c.choices and c.choices[0].delta.content
+    ]
     assert deltas == [f" w{i}" for i in range(12)]
-    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None] * (len(chunks) - 2) + [
+        "stop"
+    ]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
@@ -56,7 +60,7 @@ def test_the_synchronous_sdk_streams_token_by_token_with_usage_last(synthetic: E
 
 
 async def test_without_a_script_the_user_is_echoed(client: AsyncOpenAI) -> None:
-    text = "Ünïcödé 🚀 text,\n\twith\u2028odd  spaces and \"quotes\" "
+    text = 'Ünïcödé 🚀 text,\n\twith\u2028odd  spaces and "quotes" '
     answer = await client.chat.completions.create(
         model="echo",
         messages=[

@@ -176,9 +176,9 @@ async def test_200_clients_that_leave_at_once_leave_nothing(
 async def test_a_slow_reader_holds_back_itself_and_nobody_else(
     synthetic: E2eMesh, http: httpx.AsyncClient, connect: Connect
 ) -> None:
-    tokens = 20_000
+    tokens = 60_000
     slow = connect(buffer_bytes=4096)
-    await slow.ask({"model": "echo", "stream": True, "messages": user(tokens=tokens)})
+    await slow.ask({"model": "echo", "stream": True, "messages": user(tokens=tokens, batch=32)})
     data = await slow.read(1024)
 
     async def others() -> float:
@@ -205,6 +205,7 @@ async def test_a_slow_reader_holds_back_itself_and_nobody_else(
     assert shown.get("orchestrator-0 stagemesh_orchestrator_requests_open") == 1, shown
     held = sum(bytes_ for what, bytes_ in shown.items() if "held_bytes" in what)
     assert held <= 4 * 2**20
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
     while not data.endswith(b"0\r\n\r\n"):
         data += await slow.read(65_536)
     slow.socket.close()
@@ -216,8 +217,9 @@ async def test_a_reader_that_stops_for_good_holds_its_windows_and_nothing_more(
     synthetic: E2eMesh, http: httpx.AsyncClient, connect: Connect
 ) -> None:
     stuck = [connect(buffer_bytes=4096) for _ in range(10)]
+    much = user(tokens=60_000, batch=32)
     for client in stuck:
-        await client.ask({"model": "echo", "stream": True, "messages": user(tokens=10_000)})
+        await client.ask({"model": "echo", "stream": True, "messages": much})
 
     async def rows() -> float:
         return (await synthetic.metrics("orchestrator-0"))["stagemesh_orchestrator_outputs_total"]
@@ -237,7 +239,7 @@ async def test_a_reader_that_stops_for_good_holds_its_windows_and_nothing_more(
 async def test_a_reader_that_stops_while_much_is_made_is_ended_as_a_slow_consumer(
     synthetic: E2eMesh, http: httpx.AsyncClient, connect: Connect
 ) -> None:
-    """Ten megabytes of audio overrun the attempt's outbox: the request ends, nobody else notices."""
+    """Ten megabytes of audio overrun the attempt's outbox: that request ends, and no other."""
     ended = "stagemesh_orchestrator_requests_finished_total{SLOW_CONSUMER,talk,FAILED}"
     before = (await synthetic.metrics("orchestrator-0")).get(ended, 0.0)
     stuck = connect(buffer_bytes=4096)

@@ -42,7 +42,9 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def asking(text: str, model: str = "echo", **more: Any) -> dict[str, Any]:
-    return {"request": {"model": model, "messages": [{"role": "user", "parts": [{"text": text}]}]}} | more
+    return {
+        "request": {"model": model, "messages": [{"role": "user", "parts": [{"text": text}]}]}
+    } | more
 
 
 def test_grpcurl_lists_exactly_what_is_served_and_describes_it(synthetic: E2eMesh) -> None:
@@ -72,9 +74,9 @@ def test_grpcurl_runs_generate_and_gets_the_pieces_and_one_terminal(synthetic: E
     assert "".join(output["text"] for output in outputs) == words(20)
     assert [int(output.get("pos", 0)) for output in outputs] == list(range(20))
     assert outputs[-1]["end"]["finish_reason"] == "FINISH_REASON_STOP"
-    assert ["terminal" in response for response in responses] == [False] * (
-        len(responses) - 1
-    ) + [True]
+    assert ["terminal" in response for response in responses] == [False] * (len(responses) - 1) + [
+        True
+    ]
     terminal = responses[-1]["terminal"]
     assert terminal["outcome"] == "OUTCOME_COMPLETED"
     assert terminal["usage"]["completion_tokens"] == "20"
@@ -90,26 +92,40 @@ def test_grpcurl_gives_text_and_audio_of_one_talk(synthetic: E2eMesh) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "reason", "param", "status"),
+    ("asked", "status", "error"),
     [
-        (asking("x", "none"), "NOT_FOUND", "model_not_found", "model", "NotFound"),
-        ({}, "NOT_FOUND", "model_not_found", "model", "NotFound"),
-        ({"request": {"model": "echo"}}, "INVALID_ARGUMENT", "invalid_value", "messages", ""),
-        (asking("#synthetic {"), "INVALID_ARGUMENT", "invalid_value", "messages", ""),
-        (asking('#synthetic {"reject": "RATE_LIMITED"}'), "RATE_LIMITED", "rate_limit_exceeded", "", "ResourceExhausted"),
-        (asking('#synthetic {"tokens": 3, "fail_at": 2}'), "ENGINE_ERROR", "engine_error", "", "Internal"),
+        (asking("x", "none"), "NotFound", ("NOT_FOUND", "model_not_found", "model")),
+        ({}, "NotFound", ("NOT_FOUND", "model_not_found", "model")),
+        (
+            {"request": {"model": "echo"}},
+            "InvalidArgument",
+            ("INVALID_ARGUMENT", "invalid_value", "messages"),
+        ),
+        (
+            asking("#synthetic {"),
+            "InvalidArgument",
+            ("INVALID_ARGUMENT", "invalid_value", "messages"),
+        ),
+        (
+            asking(script(reject="RATE_LIMITED")),
+            "ResourceExhausted",
+            ("RATE_LIMITED", "rate_limit_exceeded", ""),
+        ),
+        (asking(script(tokens=3, fail_at=2)), "Internal", ("ENGINE_ERROR", "engine_error", "")),
     ],
-)  # fmt: skip
+    ids=["no-model", "nothing", "no-messages", "bad-script", "rejected", "failed"],
+)
 def test_grpcurl_shows_an_error_as_status_and_typed_detail(
-    synthetic: E2eMesh, asked: Any, code: str, reason: str, param: str, status: str
+    synthetic: E2eMesh, asked: Any, status: str, error: tuple[str, str, str]
 ) -> None:
     ran = grpcurl(synthetic, f"{SERVICE}/Generate", data=asked)
     assert ran.returncode != 0
-    assert f"Code: {status or 'InvalidArgument'}" in ran.stderr
-    error = objects(ran.stdout)[-1]["terminal"]["error"]
-    assert (error["code"], error.get("param", "")) == (f"ERROR_CODE_{code}", param)
-    assert error["message"]
-    assert error["reason"] == reason
+    assert f"Code: {status}" in ran.stderr
+    shown = objects(ran.stdout)[-1]["terminal"]["error"]
+    code, reason, param = error
+    assert (shown["code"], shown["reason"]) == (f"ERROR_CODE_{code}", reason)
+    assert shown.get("param", "") == param
+    assert shown["message"]
 
 
 def test_grpcurl_lists_models_and_says_what_it_does_not_know(synthetic: E2eMesh) -> None:
@@ -237,12 +253,13 @@ async def test_messages_that_are_no_protobuf_are_the_clients_mistake(
     synthetic: E2eMesh, method: str, junk: bytes
 ) -> None:
     async with grpc.aio.insecure_channel(synthetic.grpc) as channel:
+        raw: Any = channel  # Without serializers its stubs take nothing at all.
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             if method == "Generate":
-                call = channel.unary_stream(f"/{SERVICE}/{method}")(junk, timeout=10)
+                call = raw.unary_stream(f"/{SERVICE}/{method}")(junk, timeout=10)
                 _ = [response async for response in call]
             else:
-                await channel.unary_unary(f"/{SERVICE}/{method}")(junk, timeout=10)
+                await raw.unary_unary(f"/{SERVICE}/{method}")(junk, timeout=10)
     assert ended.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -270,9 +287,10 @@ async def test_an_internal_service_is_not_offered_on_the_client_port(synthetic: 
         "stagemesh.api.stage.v1.PayloadService/Fetch",
     )
     async with grpc.aio.insecure_channel(synthetic.grpc) as channel:
+        raw: Any = channel
         for name in names:
             with pytest.raises(grpc.aio.AioRpcError) as ended:
-                await channel.unary_unary(f"/{name}")(b"", timeout=5)
+                await raw.unary_unary(f"/{name}")(b"", timeout=5)
             assert ended.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 

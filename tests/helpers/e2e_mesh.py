@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,7 +185,11 @@ class E2eMesh:
             name = one["replica_id"]
             if one["pid"] is None:  # It died, and with it all that it held.
                 continue
-            counted = await self.metrics(name)
+            try:
+                counted = await self.metrics(name)
+            except (FileNotFoundError, httpx.TransportError):
+                left[f"{name} is just dying"] = 1
+                continue
             left |= {f"{name} {key}": counted.get(key, 0.0) for key in _HOLDINGS}
             # The question itself is being answered while the gateway counts.
             left[f"{name} calls"] = max(0.0, counted.get("stagemesh_gateway_open_requests", 0) - 1)
@@ -249,6 +254,7 @@ def running_mesh(
                     process.wait(END_S)
                 finally:
                     process.kill()
+    shutil.rmtree(mesh.folder, ignore_errors=True)  # After a failure the logs are worth keeping.
 
 
 def _metrics_port(pid: int) -> str:

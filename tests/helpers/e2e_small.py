@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "one_mesh"]
+__all__ = ["ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "NARROW", "one_mesh"]
 
 ECHO: Final = """\
 pools:
@@ -65,6 +65,23 @@ pipelines:
     outputs: {{text: thinker, audio: codec}}
 """
 """One, two and three stages; the middle one of three gives text that nobody is shown."""
+
+NARROW: Final = """\
+pools:
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 4}}}}
+pipelines:
+  narrow:
+    deadline_s: 60
+    limits: {{running_max: 2, waiting_max: 1}}
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+  wide:
+    deadline_s: 2
+    limits: {{running_max: 500, waiting_max: 500}}
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+"""
+"""One stage with four engine slots, behind a door for three and a door for everybody."""
 
 
 def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:

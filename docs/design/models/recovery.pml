@@ -76,6 +76,9 @@
 #ifndef DRAINS
 #define DRAINS 0
 #endif
+#ifndef ODRAINS
+#define ODRAINS 0
+#endif
 #ifndef HEALS
 #define HEALS 1
 #endif
@@ -102,7 +105,7 @@ chan WO[8] = [1] of { mtype, byte, byte, byte, byte, bool };    /* o*4+w: type, 
 bool dead[6];
 bool gup[2]; bool ogup[2]; bool owup[8]; bool woup[8];
 byte cut = NOCUT;      /* 0,1: gateway-orchestrator; 2+L(o,w): orchestrator-worker */
-byte kills = KILLS, cuts = CUTS, aborts = ABORTS, drains = DRAINS, heals = HEALS;
+byte kills = KILLS, cuts = CUTS, aborts = ABORTS, drains = DRAINS, odrains = ODRAINS, heals = HEALS;
 
 /* the client: terminals seen, outputs seen, their content, end seen */
 byte cterm = 0, cn = 0, ch = 0; bool cend = 0;
@@ -216,6 +219,11 @@ inline fenceall(o) { if :: oe[o] > 1 -> fence1(o,0); fence1(o,1); fence1(o,2); f
 #else
 #define MIRROR true
 #endif
+#ifdef M_LEAVEATTEMPTS
+#define LEAVE(o) end_lost(2*o); end_lost(2*o+1); uw[o] = NONE; dw[o] = NONE
+#else
+#define LEAVE(o) kill_attempts(o)
+#endif
 #ifdef M_NOFENCE
 #define WFENCE(w,e) false
 #else
@@ -294,6 +302,7 @@ rcv:   OG[o]?t,e,p,h,x,oc;
        :: GW_ACCEPT(e,o) && t == OUT -> client_out(p,h,x); dn = p+1; GW_END(de,x)
        :: GW_ACCEPT(e,o) && t == JRN -> assert(p == jn); jn++; jb = jb | (h << p); GW_END(je,x)
        :: GW_ACCEPT(e,o) && t == TERM -> client_term(oc); gdone = 1
+       :: GW_ACCEPT(e,o) && t == HANDBACK -> gown = NONE; gabsent = 0
        :: else -> if :: e < ge && GOOK(o) -> fenced(o, ge) :: else fi
        fi;
        e = 0; p = 0; h = 0; x = 0; oc = 0; t = 0; o = 0 }
@@ -336,6 +345,9 @@ dupl:
   :: atomic { !dead[o] && ost[o] == RUNNING && mir[o] < un[o] && ogup[o] && len(OG[o]) < 2 ->
        OG[o]!JRN(oe[o],mir[o],(ub[o] >> mir[o]) & 1,ue[o] && mir[o] == un[o]-1,0); mir[o]++ }
 #endif
+  /* an owner that is drained gives the request up in good order */
+  :: atomic { !dead[o] && odrains > 0 && (ost[o] == QUEUED || ost[o] == RUNNING) && ogup[o] && len(OG[o]) < 2 ->
+       odrains--; LEAVE(o); OG[o]!HANDBACK(oe[o],0,0,0,0); finish(o) }
   /* completion: one compare-and-set with the abort, because both leave RUNNING */
   :: atomic { !dead[o] && ost[o] == RUNNING && oend[o] && ue[o] && uw[o] == NONE && dw[o] == NONE && ogup[o] && len(OG[o]) < 2 ->
        OG[o]!TERM(oe[o],0,0,0,COMPLETED); termep = oe[o]; finish(o) }
@@ -363,6 +375,9 @@ rcv:   WO[L(o,w)]?t,e,a,p,h,x;
             if :: x -> dw[o] = NONE :: else fi
        :: t == HANDBACK && w < 2 && e == oe[o] && a == ua[o] && uw[o] == w -> end_handed_back(2*o); uw[o] = NONE
        :: t == FENCE -> fenced(o, e)
+#ifdef M_LEAVEATTEMPTS
+       :: t == OUT && ost[o] == DONE -> abort_att(o, w, a)
+#endif
        :: else
        fi; w=0;e=0;a=0;p=0;h=0;x=0;t=0 }
   /* worker link lost: only when something is at stake */

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from services.orchestrator.core.credit import accept_inputs, pump_feed
-from services.orchestrator.core.effects import AbortAttempt
+from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
     abort_attempt,
     fail,
@@ -20,6 +20,7 @@ from services.orchestrator.core.replicas import Replica, WorkerState
 from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
+from stagemesh.media import Handle
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal
 
 __all__ = [
@@ -145,6 +146,8 @@ def break_off(state: State, attempt: Attempt, what: str) -> None:
 def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) -> None:
     """Drop a row that nobody waits for; its ends still tell when an engine slot is free."""
     state.counts.rows_late += 1
+    if row.body is not None and row.body.handle is not None:
+        _drop_handle(state, replica, row.body.handle)
     if attempt is None:
         lanes = replica.leftovers.get(row.slot)
         if lanes is None:
@@ -187,6 +190,21 @@ def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:
 def _unasked(error: ErrorInfo | None) -> bool:
     """Whether a worker that cancelled names no cause but that."""
     return error is None or error.code is ErrorCode.ABORTED
+
+
+def _drop_handle(state: State, replica: Replica, handle: Handle) -> None:
+    """Let a worker drop bytes that nobody will fetch; a lease ends what is not known here."""
+    request = state.requests.get(handle.request_id)
+    known = request or state.tombstones.find(handle.request_id, state.now_s)
+    if known is not None:
+        state.orders.to_worker(
+            ReleaseHandles(
+                link=replica.link,
+                request_id=handle.request_id,
+                epoch=known.epoch,
+                handle_ids=(handle.handle_id,),
+            )
+        )
 
 
 def _stopped(state: State, attempt: Attempt) -> None:

@@ -63,7 +63,8 @@ class LaneLog:
                 self.ids = None
         if self.digest is not None:
             self.digest.add(row)
-        if row.origin is not None and row.origin != self.origin:
+        # Several outputs of one input share where it begins, not where they end.
+        if row.origin is not None and (self.origin is None or row.origin[0] != self.origin[0]):
             self.origin = row.origin
             self.origin_pos = row.pos
 

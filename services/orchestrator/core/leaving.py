@@ -35,6 +35,7 @@ def orphan(state: State, request: OpenRequest) -> None:
 
 def hand_back(state: State, request: OpenRequest) -> None:
     """Give a request back to its gateway; what it holds at workers is the next owner's."""
+    state.counts.hand_backs += 1
     state.orders.to_client(
         HandBackRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
     )

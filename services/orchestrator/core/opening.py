@@ -73,6 +73,7 @@ def open_request(state: State, event: Opened) -> None:
         return
     request = _enter(state, event, client, plan, input_bytes)
     if event.epoch > 1:
+        state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
     take_over(request, event.journal)
     admit(state, state.admissions[plan.pipeline.name])

@@ -60,6 +60,7 @@ def redrive(state: State, group: Group, *, free: bool) -> bool:
             fail(state, group.request, group.cause or _no_replica(group))
             return False
         wait_s = max(budget_s, _jitter_s(state, group))
+    state.counts.redrives += 1
     state.timers.cancel(group.timer)
     group.timer = None
     _make_pending(state, group)

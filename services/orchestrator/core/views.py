@@ -59,6 +59,12 @@ class Counts(msgspec.Struct, kw_only=True):
     refusals: int = 0
     opens_ignored: int = 0
     """For a link that is gone, or a slot that is taken."""
+    redrives: int = 0
+    """Stages that were lost and given to a replica again."""
+    takeovers: int = 0
+    """Requests that another owner had."""
+    hand_backs: int = 0
+    """Requests that were given back to their gateway."""
 
 
 def view_request(

@@ -1,7 +1,8 @@
 """The body of `Generate`: one call, from its request to its terminal."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from grpc import aio
@@ -26,6 +27,13 @@ REQUEST_ID_METADATA: Final = "x-request-id"
 
 ANSWER_S: Final = 0.05
 """What is kept of a call's time for its terminal to reach the client before the call is cut off."""
+
+LEFTOVER_S: Final = 5.0
+"""How long a client may take for what waits once its request is over; then the call is cut off.
+
+Admission no longer counts the request, so without this a client that stops reading would keep its
+call, and whoever serves it, for as long as it likes.
+"""
 
 Response = orchestrator_service_pb2.GenerateResponse
 Context = aio.ServicerContext[Any, Any]
@@ -73,32 +81,71 @@ class Generation:
         request_id = new_request_id()
         await context.send_initial_metadata(((REQUEST_ID_METADATA, request_id),))
         try:
-            call = self._open(request, request_id, context)
+            async with _Patience() as patience:
+                call = self._open(request, request_id, context, patience)
+                # Also while a write waits; the stub names a class that is missing at run time.
+                context.add_done_callback(lambda _: call.leave("client_closed"))  # type: ignore[arg-type]
+                stages = self._stages.get(request.model, ())
+                outputs = GeneratedOutputs(stages, request.choices or 1)
+                answer = _Answer(call, outputs, self._reader)
+                async for response in answer.responses():
+                    yield response
+                terminal = answer.terminal
+        except TimeoutError:
+            terminal = Terminal(outcome=Outcome.FAILED, error=error_for("slow_consumer"))
         except MeshError as error:
             self._store.release(request_id)
             terminal = Terminal(outcome=outcome_of(error.info.code), error=error.info)
             yield Response(terminal=request_terminal_to_proto(terminal))
-        else:
-            # Also while a write waits; the stub names a class that does not exist at run time.
-            context.add_done_callback(lambda _: call.leave("client_closed"))  # type: ignore[arg-type]
-            outputs = GeneratedOutputs(self._stages.get(request.model, ()), request.choices or 1)
-            answer = _Answer(call, outputs, self._reader)
-            async for response in answer.responses():
-                yield response
-            terminal = answer.terminal
         if terminal.outcome is not Outcome.COMPLETED:
             info = terminal.error or error_for("internal_error")
             await abort(context, info, outcome=terminal.outcome)
 
-    def _open(self, request: request_pb2.Request, request_id: str, context: Context) -> Call:
+    def _open(
+        self,
+        request: request_pb2.Request,
+        request_id: str,
+        context: Context,
+        patience: "_Patience",
+    ) -> Call:
+        def ended() -> None:
+            self._store.release(request_id)
+            patience.begin()
+
         adopt(request, request_id, self._store)
         return self._calls.open(
             request_id=request_id,
             deadline_left_s=_deadline_left_s(context),
             request=request_from_proto(request),
             body=request,
-            ended=lambda: self._store.release(request_id),
+            ended=ended,
         )
+
+
+class _Patience:
+    """A block that may take as long as it likes, until `begin`; then it has `LEFTOVER_S`.
+
+    Raises:
+        TimeoutError: Out of the block, if it takes longer.
+    """
+
+    def __init__(self) -> None:
+        self._limit: asyncio.Timeout | None = None
+
+    async def __aenter__(self) -> Self:
+        self._limit = asyncio.timeout(None)
+        await self._limit.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            await limit.__aexit__(*error)
+
+    def begin(self) -> None:
+        """Start the time; after the block it means nothing."""
+        if self._limit is not None:
+            self._limit.reschedule(asyncio.get_running_loop().time() + LEFTOVER_S)
 
 
 class _Answer:

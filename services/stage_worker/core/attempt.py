@@ -1,5 +1,6 @@
 """One attempt: its lanes, its credit both ways, and the table of its moves."""
 
+from collections import deque
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -74,9 +75,9 @@ class Attempt:
 
     __slots__ = (
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
-        "_submitted_s", "_unbegun", "_usage", "_window", "cursors", "deadline_s", "has_sent",
-        "in_engine", "input_closed", "lanes_open", "link", "number", "role", "slot", "state",
-        "submission", "terminal",
+        "_submitted_s", "_unbegun", "_untold", "_usage", "_window", "cursors", "deadline_s",
+        "has_sent", "in_engine", "input_closed", "lanes_open", "link", "number", "role", "slot",
+        "state", "submission", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +116,7 @@ class Attempt:
         self._window = input_window
         self._sender = Sender(*output_window)
         self._by_handle_bytes = 0
+        self._untold: deque[str] = deque()
         self._usage = Usage()
         self._submitted_s = now_s
         self._started_s = now_s
@@ -134,6 +136,11 @@ class Attempt:
     def held_bytes(self) -> int:
         """The memory of outputs that wait for credit; what a payload store holds is not counted."""
         return self._sender.held_bytes - self._by_handle_bytes
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """The handles in outputs that wait for credit: nobody else knows of them yet."""
+        return tuple(self._untold)
 
     @property
     def wanted(self) -> frozenset[Modality]:
@@ -180,6 +187,7 @@ class Attempt:
         self.has_sent = self.has_sent or bool(ready)
         if not ready and row.body is not None and row.body.handle is not None:
             self._by_handle_bytes += row.size_bytes
+            self._untold.append(row.body.handle.handle_id)
         return ready
 
     def discard(self, piece: Piece) -> None:
@@ -213,10 +221,11 @@ class Attempt:
         """Raise the credit for outputs; return the rows that may go now."""
         rows = self._sender.grant(grant.units, grant.bytes)
         self.has_sent = self.has_sent or bool(rows)
-        if self._by_handle_bytes:
-            self._by_handle_bytes -= sum(
-                row.size_bytes for row in rows if row.body is not None and row.body.handle
-            )
+        if self._untold:
+            for row in rows:
+                if row.body is not None and row.body.handle is not None:
+                    self._by_handle_bytes -= row.size_bytes
+                    self._untold.popleft()
         return rows
 
     def check(self, row: Row) -> Step | None:

@@ -6,6 +6,7 @@ from services.stage_worker.core.attempt import Attempt, State
 from services.stage_worker.core.effects import (
     AbortEngine,
     ForgetAttempt,
+    ReleasePayloads,
     SendHandBack,
     SendTerminal,
 )
@@ -90,6 +91,10 @@ class Endings:
             attempt.terminal = None if error is None else self._terminal(attempt, error)
             self.flush(attempt)
 
+    def drop_handles(self, request_id: str, handle_ids: tuple[str, ...]) -> None:
+        """Drop bytes of which no orchestrator was told: none will order their release."""
+        self._orders.add(ReleasePayloads(request_id=request_id, handle_ids=handle_ids))
+
     def flush(self, attempt: Attempt) -> None:
         """Wait until the last output had credit, then end."""
         if attempt.state is not State.FLUSHING:
@@ -113,6 +118,8 @@ class Endings:
             order = SendTerminal(link=attempt.link, slot=attempt.slot, terminal=terminal)
             self._orders.add(order)
         self._orders.add(ForgetAttempt(attempt=attempt.number, end=state.value))
+        if attempt.untold:
+            self.drop_handles(attempt.submission.request_id, attempt.untold)
         self._attempts.let_go(attempt)
 
     def _terminal(self, attempt: Attempt, error: ErrorInfo) -> Terminal:

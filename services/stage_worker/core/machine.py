@@ -121,6 +121,7 @@ class StageWorker:
             attempt = get(piece.attempt)
             if attempt is None or not attempt.in_engine:
                 self.stray_pieces += 1
+                self._drop_bytes(piece)
             elif attempt.state is not State.RUNNING or piece.error is not None:
                 self._last_piece(attempt, piece)
             else:
@@ -138,8 +139,15 @@ class StageWorker:
     def _last_piece(self, attempt: Attempt, piece: Piece) -> None:
         """Take a piece that brings an error, or that comes after the attempt was stopped."""
         attempt.discard(piece)
+        self._drop_bytes(piece)
         if piece.error is not None or attempt.lanes_open == 0:
             self._endings.engine_let_go(attempt, piece.error)
+
+    def _drop_bytes(self, piece: Piece) -> None:
+        """Drop what was put away for a piece that goes nowhere."""
+        handle = piece.body.handle if piece.body is not None else None
+        if handle is not None:
+            self._endings.drop_handles(handle.request_id, (handle.handle_id,))
 
     def _engine_loaded(self, event: seen.EngineLoaded, now_s: float) -> None:
         self._slots = event.slots

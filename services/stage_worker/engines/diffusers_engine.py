@@ -146,7 +146,7 @@ class DiffusersEngine(ThreadedEngine):
                 raise BadSettings(f"pool {self.config.pool}: options: loader: {error}") from error
             return loader(folder)
         dtype = getattr(torch, self._options.dtype)
-        return DiffusionPipeline.from_pretrained(folder, torch_dtype=dtype, use_safetensors=True)
+        return DiffusionPipeline.from_pretrained(folder, dtype=dtype, use_safetensors=True)
 
     def _shape(self, work: Work) -> _Shape:
         image: ImageParams = work.params.image

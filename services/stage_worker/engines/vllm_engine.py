@@ -44,21 +44,15 @@ from services.stage_worker.engines.support.resuming import refuse_uncounted, see
 from services.stage_worker.engines.support.scratch import Scratch, environment
 from services.stage_worker.engines.support.steps import Steps
 from services.stage_worker.engines.support.weights import locate
+from services.stage_worker.engines.vllm_attempt import Attempt
 from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS, StepSink, go_on, submit, watch
 from stagemesh.errors import MeshError, invalid, unsupported
 from stagemesh.media import Modality, Sampling
-from stagemesh.outcome import End, ErrorInfo, FinishReason, Usage, error_for
+from stagemesh.outcome import ErrorInfo, FinishReason, error_for
 
 __all__ = ["Options", "VllmEngine", "create"]
 
 WARM_UP_S = 120.0
-
-_FINISH = {
-    "length": FinishReason.LENGTH,
-    "repetition": FinishReason.STOP,
-    "stop": FinishReason.STOP,
-}
-"""Why an answer was over; any other reason means that vLLM gave it up."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,39 +76,14 @@ def create(config: EngineConfig) -> "VllmEngine":
     return VllmEngine(config, read_options(config, Options))
 
 
-class _Attempt:
-    """What the engine remembers of one attempt."""
-
-    def __init__(self, work: Work) -> None:
-        self.number = work.attempt
-        self.work = work
-        self.begun = work.resume.token_ids if work.resume else ()
-        self.name = f"{work.request_id}-{work.stage}-{work.attempt}"
-        self.prompt_tokens = 0
-        self.cached_tokens = 0
-        self.tokens = 0
-        self.aborted = False
-        self.task: asyncio.Task[None]
-
-    def end(self, finish: FinishReason, stop_match: str = "") -> End:
-        """Make its end, with what it used."""
-        usage = Usage(
-            prompt_tokens=self.prompt_tokens,
-            # Of an answer that goes on here, tokens of the answer may be cached as well.
-            cached_tokens=min(self.cached_tokens, self.prompt_tokens),
-            completion_tokens=self.tokens,
-        )
-        return End(finish_reason=finish, stop_match=stop_match, usage=usage)
-
-
 class VllmEngine:
     """One vLLM engine, with its own processes below this one."""
 
     def __init__(self, config: EngineConfig, options: Options) -> None:
         self._config = config
         self._options = options
-        self._attempts: dict[int, _Attempt] = {}
-        self._by_name: dict[str, _Attempt] = {}
+        self._attempts: dict[int, Attempt] = {}
+        self._by_name: dict[str, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._steps = Steps()
         self._llm: AsyncLLM | None = None
@@ -162,7 +131,7 @@ class VllmEngine:
 
     def submit(self, work: Work) -> None:
         """Start an attempt; what is wrong with its prompt comes as its error piece."""
-        attempt = _Attempt(work)
+        attempt = Attempt(work)
         self._attempts[attempt.number] = attempt
         self._by_name[attempt.name] = attempt
         attempt.task = self._spawn(self._run(attempt))
@@ -212,6 +181,7 @@ class VllmEngine:
             self._llm = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(model=str(folder), disable_log_stats=True, **options)
             )
+        self._scratch.note_shared_memory()
         return self._llm
 
     def _stop(self) -> None:
@@ -220,7 +190,7 @@ class VllmEngine:
         if self._scratch is not None:
             self._scratch.close()
 
-    async def _run(self, attempt: _Attempt) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         """Give an attempt to vLLM; only what breaks the engine as a whole leaves it."""
         assert self._llm is not None
         loop = asyncio.get_running_loop()
@@ -249,14 +219,12 @@ class VllmEngine:
             self._fail(attempt, error_for("engine_error", message))
 
     async def _go_on(
-        self, attempt: _Attempt, sink: StepSink, given: Any, params: SamplingParams
+        self, attempt: Attempt, sink: StepSink, given: Any, params: SamplingParams
     ) -> None:
         """Go on after tokens that were made elsewhere, or end where they end the answer."""
-        begun = attempt.begun
         # To vLLM's core the tokens are the prompt's, for which these do not count.
         refuse_uncounted(attempt.work.params.sampling, "frequency_penalty", "presence_penalty")
-        attempt.tokens = len(begun)
-        over = await go_on(self._llm, sink, attempt.name, given, params, begun=begun)
+        over = await go_on(self._llm, sink, attempt.name, given, params, begun=attempt.begun)
         if over is None:
             return
         rest, stop_match, last_word = over
@@ -265,7 +233,7 @@ class VllmEngine:
         end = attempt.end(finish, stop_match)
         self._steps.put([Piece(attempt=attempt.number, text=rest, end=end)])
 
-    async def _abort(self, attempt: _Attempt) -> None:
+    async def _abort(self, attempt: Attempt) -> None:
         assert self._llm is not None
         attempt.task.cancel()  # It may not have reached vLLM yet, and must not after this.
         await asyncio.wait({attempt.task})
@@ -281,39 +249,19 @@ class VllmEngine:
                 continue
             attempt = self._by_name.get(output.request_id)
             if attempt is not None and not attempt.aborted:
-                pieces.append(self._piece(attempt, output))
+                pieces.append(attempt.take(output))
+                if output.finished:
+                    self._forget(attempt)
         self._steps.put(pieces)
 
-    def _piece(self, attempt: _Attempt, output: Any) -> Piece:
-        completion = output.outputs[0]
-        ids = list(completion.token_ids)
-        attempt.tokens += len(ids)
-        attempt.cached_tokens = output.num_cached_tokens or 0
-        end = error = None
-        if output.finished:
-            self._forget(attempt)
-            stop = completion.stop_reason
-            finish = _FINISH.get(completion.finish_reason, FinishReason.ABORT)
-            end = attempt.end(finish, stop if isinstance(stop, str) else "")
-            if finish is FinishReason.ABORT:
-                error = error_for("engine_error", "vLLM gave the attempt up", retryable=True)
-        return Piece(
-            attempt=attempt.number,
-            units=len(ids),
-            text=completion.text,
-            ids=ids,
-            end=end,
-            error=error,
-        )
-
-    def _fail(self, attempt: _Attempt, info: ErrorInfo) -> None:
+    def _fail(self, attempt: Attempt, info: ErrorInfo) -> None:
         """Give an attempt its last piece, unless it has had it."""
         if self._attempts.get(attempt.number) is attempt:
             self._forget(attempt)
-            end = attempt.end(FinishReason.ABORT) if attempt.tokens else None
-            self._steps.put([Piece(attempt=attempt.number, end=end, error=info)])
+            last = Piece(attempt=attempt.number, end=attempt.usage_end(), error=info)
+            self._steps.put([last])
 
-    def _forget(self, attempt: _Attempt) -> None:
+    def _forget(self, attempt: Attempt) -> None:
         del self._attempts[attempt.number]
         del self._by_name[attempt.name]
 

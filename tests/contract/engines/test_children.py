@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.stage_worker.engines.support.children import VARIABLE, die_with_parent
+from services.stage_worker.engines.support.children import VARIABLE, die_with_parent, family
 
 PROGRAM = textwrap.dedent(
     """
@@ -60,6 +60,7 @@ def test_a_child_dies_with_a_killed_parent_if_that_was_asked_for(
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
+        assert {parent.pid, child} <= set(family(os.getpid()))
         parent.kill()
     try:
         assert ends(child, within_s=5.0 if asked else 0.5) is asked

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import psutil
 import pytest
 import pytest_asyncio
+from jinja2 import TemplateError
 
 from services.stage_worker.engines import find_engine
 from services.stage_worker.engines.base import AudioInput, TextInput
 from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS
-from stagemesh.media import Message, Sampling, TextPart
+from stagemesh.media import Sampling
 from stagemesh.outcome import ErrorCode, FinishReason
 from tests.contract.engines.case_vllm import CASE
 from tests.helpers.engines import MODEL_MARKS, Collector, chat, collecting
@@ -171,21 +173,29 @@ async def test_parameters_that_vllm_refuses_are_the_clients_error(
 
 async def test_input_that_it_cannot_read_is_the_clients_error(found: Collector) -> None:
     too_long = await found.run(TextInput(text="word " * 3000))
+    empty = await found.run(TextInput(text=""))
     audio = await found.run(AudioInput(data=b"", media_type="audio/wav"))
     assert found.error(too_long).reason == "context_length_exceeded"
     assert found.error(too_long).param == "messages"
+    assert found.error(empty).code is ErrorCode.INVALID_ARGUMENT
     assert found.error(audio).code is ErrorCode.UNSUPPORTED
 
 
-async def test_what_a_broken_template_raises_fails_its_attempt_only(
-    found: Collector, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (TypeError("no such type"), ErrorCode.ENGINE_ERROR),
+        (TemplateError("no such role"), ErrorCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_what_a_template_raises_fails_its_attempt_only(
+    found: Collector, monkeypatch: pytest.MonkeyPatch, raised: Exception, code: ErrorCode
 ) -> None:
-    template = "{% if messages[0].role == 'tool' %}{{ messages[0].content + 1 }}{% endif %}"
-    monkeypatch.setattr(found.engine._tokenizer, "chat_template", template)  # type: ignore[attr-defined]
-    tool = Message(role="tool", parts=(TextPart("42"),))
-    number = await found.run(type(QUESTION)(messages=(tool,)))
-    assert found.error(number).code is ErrorCode.ENGINE_ERROR
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        tokenizer = found.engine._tokenizer  # type: ignore[attr-defined]
+        patch.setattr(tokenizer, "apply_chat_template", Mock(side_effect=raised))
+        number = await found.run(QUESTION)
+    assert found.error(number).code is code
     found.end(await found.run(QUESTION, sampling=GREEDY))
 
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,9 +23,12 @@ pytestmark = [
 GONE_S_MAX = 5.0
 
 
-def shared_memory() -> set[str]:
-    """List what lies in shared memory, but for the payload stores of other processes."""
-    return {name for name in os.listdir("/dev/shm") if not name.startswith("stagemesh-")}
+def shared_memory_of(processes: list[psutil.Process]) -> set[str]:
+    """List what lies in shared memory and is mapped by one of the processes."""
+    maps = [Path(f"/proc/{process.pid}/maps").read_text() for process in processes]
+    lines = [line for text in maps for line in text.splitlines() if " /dev/shm/" in line]
+    inodes = {int(line.split()[4]) for line in lines}
+    return {file.name for file in os.scandir("/dev/shm") if file.inode() in inodes}
 
 
 @pytest.fixture
@@ -41,10 +43,8 @@ def scratch_folders(temporary: Path) -> list[Path]:
     return [folder for folder in temporary.glob("stagemesh-vllm-*/*") if folder.is_dir()]
 
 
-async def test_after_a_kill_no_process_and_no_shared_memory_is_left(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = shared_memory()
+async def loaded(temporary: Path) -> asyncio.subprocess.Process:
+    """Start a program that loads vLLM, and wait until it has."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.helpers.engine_program", "vllm"),
         *(msgspec.json.encode(CASE.config).decode(), str(temporary)),
@@ -52,18 +52,31 @@ async def test_after_a_kill_no_process_and_no_shared_memory_is_left(
     )
     assert process.stdout is not None
     async with asyncio.timeout(CASE.load_s):
-        while (await process.stdout.readline()) != b"loaded\n":
-            assert process.returncode is None
+        while (line := await process.stdout.readline()) != b"loaded\n":
+            assert line, "it ended before it was loaded"
+    return process
+
+
+async def test_after_a_kill_no_process_and_no_shared_memory_is_left(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await loaded(temporary)
     descendants = psutil.Process(process.pid).children(recursive=True)
-    assert len(descendants) >= 2
-    began_s = time.monotonic()
+    models = [one for one in descendants if "resource_tracker" not in " ".join(one.cmdline())]
+    trackers = [one for one in descendants if one not in models]
+    assert len(models) >= 2
+    held = shared_memory_of(models)
+    assert any(name.startswith("psm_") for name in held)
+    for tracker in trackers:  # As if all of a process group or of a container were killed.
+        tracker.kill()
     process.kill()
-    await process.wait()
+    await process.communicate()
     _, alive = await asyncio.to_thread(psutil.wait_procs, descendants, GONE_S_MAX)
-    assert not alive, alive
-    assert time.monotonic() - began_s < GONE_S_MAX
-    assert shared_memory() <= before
+    for one in alive:
+        one.kill()
+    assert not alive
     assert scratch_folders(temporary)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    Scratch("vllm").close()
+    Scratch("vllm").close()  # As the next worker does.
     assert not scratch_folders(temporary)
+    assert held.isdisjoint(os.listdir("/dev/shm"))

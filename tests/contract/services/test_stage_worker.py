@@ -78,8 +78,7 @@ async def test_nothing_is_sent_beyond_its_credit_and_others_go_on(tmp_path: Path
         free = peer.submit(scripted(tokens=60))
         await peer.until_ended(free)
         await peer.until(lambda: sum(row.units for row in peer.slots[held].rows) >= 64)
-        other = peer.submit(scripted(tokens=60))
-        await peer.until_ended(other)
+        await peer.until_ended(peer.submit(scripted(tokens=60)))
         assert sum(row.units for row in peer.slots[held].rows) == 64
         assert len(peer.slots[free].text.split()) == 60
         peer.grant_all(held)

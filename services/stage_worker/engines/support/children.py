@@ -9,9 +9,12 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-__all__ = ["VARIABLE", "die_with_parent"]
+__all__ = ["VARIABLE", "die_with_parent", "family"]
 
 VARIABLE: Final = "STAGEMESH_DIE_WITH_PARENT"
 """Set in a worker's environment where its children should die with it: other users of vLLM on this
@@ -34,3 +37,12 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent.pid:  # It died before the kernel was asked.
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def family(pid: int) -> Iterator[int]:
+    """Yield a process and all processes below it; on Linux, else the process alone."""
+    yield pid
+    with suppress(OSError):  # It has ended meanwhile.
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in file.read_text().split():
+                yield from family(int(child))

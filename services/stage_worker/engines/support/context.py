@@ -10,8 +10,10 @@ def answer_tokens_max(sampling: Sampling, *, prompt_tokens: int, context_tokens_
     """Give how many tokens an attempt may make; without a wish, all that fit.
 
     Raises:
-        MeshError: If the prompt leaves no room for a single token.
+        MeshError: If the prompt is empty, or leaves no room for a single token.
     """
+    if prompt_tokens == 0:
+        raise invalid("the prompt is empty", param="messages")
     room = context_tokens_max - prompt_tokens
     if room < 1:
         raise invalid(

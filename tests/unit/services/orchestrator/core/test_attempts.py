@@ -1,12 +1,13 @@
 """What workers say of attempts."""
 
+import msgspec
 import pytest
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.attempts import REFUSALS
-from stagemesh.link.core import Grant
-from stagemesh.media import Modality, lane_of
+from stagemesh.link.core import Grant, Row
+from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
 
@@ -94,6 +95,29 @@ def test_late_rows_free_the_slot_of_a_request_that_is_over() -> None:
     assert stage.core.replica_views()[0].in_flight == 1
     stage.do(ev.AttemptUnknown(link=thinker, slot=2))
     assert stage.core.replica_views()[0].in_flight == 0
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["while-it-stops", "when-it-is-over"])
+def test_bytes_that_come_too_late_are_dropped_where_they_lie(over: bool) -> None:
+    stage = CoreStage()
+    encoder, _ = stage.replica("encoder", slots=4)
+    stage.replica("painter")
+    stage.open(make_request("paint"))
+    request_id = "r1"
+    stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))
+    if over:
+        assert len(of_kind(stage.wait(1.0), fx.EndRequest)) == 1
+    handle = Handle(
+        handle_id="h_late", request_id=request_id, holder_id="encoder-1", incarnation=1,
+        address="127.0.0.1:1", size_bytes=9,
+    )  # fmt: skip
+    late = Row(1, lane_of(0, 0, Modality.TENSOR), 0, 1, body=Body(handle=handle))
+    (release,) = of_kind(stage.rows(encoder, late), fx.ReleaseHandles)
+    assert (release.link, release.request_id, release.epoch) == (encoder, request_id, 1)
+    assert release.handle_ids == ("h_late",)
+    unheard_of = msgspec.structs.replace(handle, request_id="req_unheard_of")
+    late = Row(1, lane_of(0, 0, Modality.TENSOR), 1, 1, body=Body(handle=unheard_of))
+    assert of_kind(stage.rows(encoder, late), fx.ReleaseHandles) == []
 
 
 def test_one_engines_failure_ends_its_request_and_no_other() -> None:

@@ -2,9 +2,13 @@
 
 from services.orchestrator.core.effects import (
     AnswerUnknown,
+    DropRequest,
     Effect,
     EndRequest,
+    HandBackRequest,
+    PlaceNotice,
     RenewHandles,
+    ResetLanes,
     SayGoAway,
     SendRows,
 )
@@ -19,7 +23,7 @@ from services.orchestrator.core.events import (
 )
 from services.orchestrator.servicer.gateways import GatewayLinks
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2, request_pb2
-from stagemesh.link.core import Grant, Row
+from stagemesh.link.core import Grant, Placed, Row
 from stagemesh.link.pump import Received
 from stagemesh.media import Modality, lane_of
 from stagemesh.outcome import COMPLETED
@@ -70,7 +74,9 @@ def open_frame(part: request_pb2.Part) -> link_pb2.Frame:
 
 
 async def test_a_gateway_becomes_a_client_link() -> None:
-    assert Door().core.events == [ClientAttached(link=5, window_units=64, window_bytes=1024)]
+    assert Door().core.events == [
+        ClientAttached(link=5, window_units=64, window_bytes=1024, mirrors=True)
+    ]
 
 
 async def test_what_is_no_gateway_is_turned_away() -> None:
@@ -105,6 +111,68 @@ async def test_a_request_that_cannot_be_read_ends_alone() -> None:
     assert frame.terminal.outcome == outcome_pb2.OUTCOME_REJECTED
     assert frame.terminal.error.code == outcome_pb2.ERROR_CODE_INVALID_ARGUMENT
     assert door.link.closed == []
+
+
+def part_of(*lanes: link_pb2.LaneJournal, slot: int = 3) -> link_pb2.Frame:
+    journal = link_pb2.Journal(lanes=lanes)
+    return link_pb2.Frame(journal_part=link_pb2.JournalPart(slot=slot, journal=journal))
+
+
+def first_of_more() -> link_pb2.Frame:
+    frame = open_frame(request_pb2.Part(text="hi"))
+    frame.open.more = True
+    frame.open.epoch = 2
+    frame.open.journal.lanes.add(lane=1, token_ids=[7])
+    return frame
+
+
+async def test_a_request_whose_journal_comes_in_parts_is_opened_once_all_is_there() -> None:
+    door = Door()
+    text = link_pb2.LaneJournal(lane=1, pos=2, token_ids=[8])
+    sound = link_pb2.LaneJournal(lane=2, pos=160)
+    assert door.receive(first_of_more(), part_of(text), part_of(sound)) == []
+    [event] = door.receive(link_pb2.Frame(go=link_pb2.Go(slot=3)))
+
+    assert isinstance(event, Opened)
+    told = [(lane.lane, lane.next, lane.ids) for lane in event.journal.lanes]
+    assert told == [(1, 2, [7, 8]), (2, 160, [])]
+    assert door.receive(link_pb2.Frame(go=link_pb2.Go(slot=3))) == [], "it was opened"
+
+
+async def test_a_request_that_is_aborted_before_all_is_there_is_not_opened() -> None:
+    door = Door()
+    door.receive(first_of_more())
+    abort = link_pb2.Frame(abort=link_pb2.Abort(slot=3, cause="client_closed"))
+    events = door.receive(abort, link_pb2.Frame(go=link_pb2.Go(slot=3)))
+
+    assert [type(event) for event in events] == [AbortAsked]
+
+
+async def test_a_journal_that_cannot_be_read_ends_its_request_alone() -> None:
+    door = Door()
+    frame = open_frame(request_pb2.Part(text="hi"))
+    lane = frame.open.journal.lanes.add(lane=1, pos=1)
+    lane.rows.slot.append(1)
+    assert door.receive(frame) == []
+
+    [sent] = door.link.sent
+    assert isinstance(sent, link_pb2.Frame)
+    assert sent.terminal.error.code == outcome_pb2.ERROR_CODE_PROTOCOL
+    assert door.link.closed == []
+
+
+async def test_a_gateway_is_not_told_of_what_it_gave_to_another() -> None:
+    door = Door()
+    placed = Placed(stage=0, role=0, attempt=1, replica_id="w", incarnation=5)
+    door.perform(
+        DropRequest(link=5, slot=3, request_id="req_1"),
+        PlaceNotice(link=5, slot=4, placed=placed),
+        ResetLanes(link=5, slot=4, stages=(0,)),
+        HandBackRequest(link=5, slot=4, request_id="req_1"),
+    )
+
+    kinds = [f.WhichOneof("kind") for f in door.link.sent if isinstance(f, link_pb2.Frame)]
+    assert kinds == ["placed", "reset", "hand_back"]
 
 
 async def test_a_gateway_that_breaks_the_protocol_loses_its_link() -> None:

@@ -2,11 +2,15 @@
 
 import pytest
 
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.events import (
     AbortAsked,
     AttemptEnded,
     AttemptUnknown,
     ClientAttached,
+    Fenced,
+    FenceRaised,
+    HandedBack,
     HandleLost,
     ReplicaReported,
 )
@@ -20,6 +24,7 @@ from services.orchestrator.translate import (
 )
 from stagemesh.api.types.v1 import link_pb2, media_pb2, outcome_pb2, request_pb2
 from stagemesh.errors import MeshError
+from stagemesh.link.core import Journal, LaneJournal
 from stagemesh.media import Modality
 from stagemesh.outcome import ErrorCode, Outcome
 
@@ -58,7 +63,9 @@ def test_a_gateway_gives_its_first_windows_when_it_attaches() -> None:
         limits=link_pb2.LinkLimits(window_units=64, window_bytes=1024),
     )
 
-    assert client_attached(4, hello) == ClientAttached(link=4, window_units=64, window_bytes=1024)
+    assert client_attached(4, hello) == ClientAttached(
+        link=4, window_units=64, window_bytes=1024, mirrors=True
+    )
 
 
 def test_only_gateways_attach_as_clients() -> None:
@@ -101,12 +108,14 @@ def test_an_open_keeps_the_request_message_as_its_body() -> None:
         messages=[request_pb2.Message(role="user", parts=[request_pb2.Part(text="hi")])],
     )
     frame = link_pb2.Open(slot=3, request_id="req_1", epoch=2, deadline_left_s=1.5, request=request)
-    event = opened(1, frame)
+    journal = Journal(lanes=[LaneJournal(lane=1, next=2)])
+    event = opened(1, frame, journal)
 
     assert (event.link, event.slot, event.request_id, event.epoch) == (1, 3, "req_1", 2)
     assert event.deadline_left_s == 1.5
     assert event.request.messages[0].text == "hi"
     assert event.body == request
+    assert event.journal is journal
 
 
 def test_an_open_with_an_empty_part_is_the_clients_mistake() -> None:
@@ -117,7 +126,7 @@ def test_an_open_with_an_empty_part_is_the_clients_mistake() -> None:
         ),
     )
     with pytest.raises(MeshError) as caught:
-        opened(1, frame)
+        opened(1, frame, Journal())
     assert caught.value.info.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.info.param == "messages[0].parts[0]"
 
@@ -130,10 +139,35 @@ def test_frames_of_a_gateway_become_events() -> None:
     assert gateway_event(1, lost) == HandleLost(link=1, slot=2, handle_id="h_1")
 
 
-def test_a_slot_that_a_gateway_fences_is_aborted() -> None:
+def test_a_slot_that_a_gateway_fences_is_told_with_its_epoch() -> None:
     frame = link_pb2.Frame(fence=link_pb2.Fence(slot=3, epoch=2**32 - 1))
 
-    assert gateway_event(1, frame) == AbortAsked(link=1, slot=3, cause="fenced")
+    assert gateway_event(1, frame) == FenceRaised(link=1, slot=3, epoch=2**32 - 1)
+
+
+def test_a_worker_hands_back_and_tells_of_higher_epochs() -> None:
+    back = link_pb2.Frame(hand_back=link_pb2.HandBack(slot=3))
+    fenced = link_pb2.Frame(fenced=link_pb2.Fenced(request_id="r", epoch=2, held=["h"]))
+
+    assert worker_event(1, back) == HandedBack(link=1, slot=3)
+    assert worker_event(1, fenced) == Fenced(link=1, request_id="r", epoch=2, held=("h",))
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        (link_pb2.RESUME_CONTRACT_TOKENS, ResumeContract.TOKENS),
+        (link_pb2.RESUME_CONTRACT_UNSPECIFIED, ResumeContract.NONE),
+        (99, ResumeContract.NONE),
+    ],
+)
+def test_a_contract_that_is_not_told_promises_nothing(told: int, read: ResumeContract) -> None:
+    hello = broken_hello()
+    hello.worker.capabilities.resume_contract = link_pb2.ResumeContract.ValueType(told)
+    hello.worker.capabilities.deterministic = True
+    card = replica_attached(5, hello).card
+
+    assert (card.resume_contract, card.deterministic) == (read, True)
 
 
 def test_what_the_core_need_not_know_becomes_no_event() -> None:

@@ -6,14 +6,19 @@ from services.orchestrator.core.effects import (
     AbortAttempt,
     AnswerUnknown,
     EndRequest,
+    FenceRequest,
+    HandBackRequest,
+    PlaceNotice,
     PublishedModel,
     PublishModels,
     ReleaseHandles,
     RenewHandles,
+    ResetLanes,
     SayGoAway,
 )
 from services.orchestrator.translate import FrameEffect, frame_of, published_pipelines
 from stagemesh.api.types.v1 import link_pb2, media_pb2, outcome_pb2
+from stagemesh.link.core import Placed
 from stagemesh.outcome import Outcome, Terminal, error_for
 from tests.helpers.orchestrator_mesh import MESH
 
@@ -24,6 +29,30 @@ from tests.helpers.orchestrator_mesh import MESH
         (
             AbortAttempt(link=1, slot=2, cause="client_closed"),
             link_pb2.Frame(abort=link_pb2.Abort(slot=2, cause="client_closed")),
+        ),
+        (
+            FenceRequest(link=1, request_id="req_1", epoch=2, handle_ids=("h_1",)),
+            link_pb2.Frame(fence=link_pb2.Fence(request_id="req_1", epoch=2, handle_ids=["h_1"])),
+        ),
+        (
+            HandBackRequest(link=1, slot=2, request_id="req_1"),
+            link_pb2.Frame(hand_back=link_pb2.HandBack(slot=2)),
+        ),
+        (
+            ResetLanes(link=1, slot=2, stages=(0, 3)),
+            link_pb2.Frame(reset=link_pb2.Reset(slot=2, stages=[0, 3])),
+        ),
+        (
+            PlaceNotice(
+                link=1,
+                slot=2,
+                placed=Placed(stage=1, role=3, attempt=4, replica_id="w", incarnation=5),
+            ),
+            link_pb2.Frame(
+                placed=link_pb2.Placed(
+                    slot=2, stage=1, role=3, attempt=4, replica_id="w", incarnation=5
+                )
+            ),
         ),
         (AnswerUnknown(link=1, slot=2), link_pb2.Frame(unknown=link_pb2.Unknown(slot=2))),
         (

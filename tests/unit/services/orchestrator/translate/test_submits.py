@@ -1,9 +1,14 @@
 """What a worker is told of a stage."""
 
+import msgspec
+
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.effects import RoleOrder, SourceOrder, SubmitAttempts
 from services.orchestrator.translate import Submits
-from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.api.types.v1 import link_pb2, outcome_pb2, request_pb2
+from stagemesh.link.core import LaneJournal
 from stagemesh.media import Modality, lane_of
+from stagemesh.outcome import End, FinishReason
 from stagemesh.pipeline import EdgeMode
 from tests.helpers.orchestrator_mesh import MESH
 
@@ -118,3 +123,27 @@ def test_roles_and_sources_are_carried_over_whole() -> None:
         mode=link_pb2.EDGE_MODE_STREAM,
         choice=1,
     )
+
+
+def test_an_attempt_that_goes_on_says_where_and_by_which_contract() -> None:
+    marks = (
+        LaneJournal(lane=17, next=2, ids=[7, 8]),
+        LaneJournal(lane=18, next=160, digest=b"d", end=End(finish_reason=FinishReason.STOP)),
+    )
+    first = order(1, request_body())
+    on = msgspec.structs.replace(
+        first,
+        contract=ResumeContract.REPLAY,
+        resume=marks,
+        roles=(msgspec.structs.replace(first.roles[0], token_ids=True), first.roles[1]),
+    )
+    submit = Submits(MESH).to_proto(on)
+
+    assert submit.contract == link_pb2.RESUME_CONTRACT_REPLAY
+    assert [role.token_ids for role in submit.roles] == [True, False]
+    text, sound = submit.resume
+    assert (text.lane, text.pos, list(text.token_ids), text.digest) == (17, 2, [7, 8], b"")
+    assert (sound.lane, sound.pos, sound.digest) == (18, 160, b"d")
+    assert sound.end.finish_reason == outcome_pb2.FINISH_REASON_STOP
+    assert not text.HasField("end")
+    assert Submits(MESH).to_proto(first).contract == link_pb2.RESUME_CONTRACT_UNSPECIFIED

@@ -5,7 +5,7 @@ from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.engines.base import Piece
 from stagemesh.link.core import Grant, Row
-from stagemesh.media import Modality, lane_of
+from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, Outcome, error_for
 from tests.helpers.worker_core import (
     END,
@@ -300,6 +300,38 @@ def test_pieces_that_nobody_waits_for_are_counted() -> None:
     worker = Stepped()
     assert worker.pieces(text_piece(99)) == []
     assert worker.core.stray_pieces == 1
+
+
+def by_handle(attempt: int, handle_id: str) -> Piece:
+    handle = Handle(
+        handle_id=handle_id, request_id="req_a", holder_id="replica-0", incarnation=1,
+        address="127.0.0.1:1", size_bytes=10,
+    )  # fmt: skip
+    return Piece(attempt=attempt, modality=Modality.TENSOR, units=1, body=Body(handle=handle))
+
+
+def test_bytes_of_which_nobody_was_told_are_dropped_with_their_attempt() -> None:
+    worker = Stepped(window=(1, 1000))
+    (a,) = worker.start(submission(modalities=(Modality.TENSOR,)))
+    worker.pieces(by_handle(a, "h_told"))
+    worker.pieces(by_handle(a, "h_waits"))
+    worker.pieces(by_handle(a, "h_waits_too"))
+    worker.step(seen.CreditGranted(link=LINK, grants=[Grant(1, 0, 2, 2000)]))
+    effects = worker.pieces(Piece(attempt=a, error=error_for("aborted")))
+    effects += worker.step(seen.AbortAsked(link=LINK, slot=1, cause="client"))
+    (order,) = of_kind(effects, do.ReleasePayloads)
+    assert (order.request_id, order.handle_ids) == ("req_a", ("h_waits_too",))
+
+
+def test_bytes_that_were_put_away_while_their_attempt_was_stopped_are_dropped() -> None:
+    worker = Stepped()
+    (a,) = worker.start(submission(modalities=(Modality.TENSOR,)))
+    worker.step(seen.AbortAsked(link=LINK, slot=1, cause="client"))
+    (order,) = of_kind(worker.pieces(by_handle(a, "h_late")), do.ReleasePayloads)
+    assert (order.request_id, order.handle_ids) == ("req_a", ("h_late",))
+    worker.pieces(Piece(attempt=a, error=error_for("aborted")))
+    (order,) = of_kind(worker.pieces(by_handle(a, "h_later")), do.ReleasePayloads)
+    assert order.handle_ids == ("h_later",)
 
 
 def test_only_a_running_attempt_has_a_request_to_store_for() -> None:

@@ -13,6 +13,11 @@ def test_an_answer_fits_into_the_context(asked: int | None, prompt: int, given: 
     assert answer_tokens_max(sampling, prompt_tokens=prompt, context_tokens_max=100) == given
 
 
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(MeshError, match="empty"):
+        answer_tokens_max(Sampling(), prompt_tokens=0, context_tokens_max=100)
+
+
 @pytest.mark.parametrize("prompt", [100, 101])
 def test_a_prompt_that_leaves_no_room_is_refused(prompt: int) -> None:
     with pytest.raises(MeshError) as caught:
