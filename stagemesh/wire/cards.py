@@ -106,6 +106,7 @@ class PublishedModelValue(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     input_modalities: frozenset[Modality] = frozenset()
     output_modalities: frozenset[Modality] = frozenset()
+    deadline_s: float = 0.0
 
 
 class LaneMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,25 +152,28 @@ def published_to_proto(
     *,
     inputs: frozenset[Modality],
     outputs: frozenset[Modality],
+    deadline_s: float,
 ) -> link_pb2.PublishedPipeline:
-    """Encode a model name with what its pipeline takes and gives."""
+    """Encode a model name with what its pipeline takes and gives, and the time that it allows."""
     return link_pb2.PublishedPipeline(
         model=model.model,
         revision=model.revision,
         ready=model.ready,
         input_modalities=modalities_to_proto(inputs),
         output_modalities=modalities_to_proto(outputs),
+        deadline_s=deadline_s,
     )
 
 
 def published_from_proto(message: link_pb2.PublishedPipeline) -> PublishedModelValue:
-    """Decode a model name with what its pipeline takes and gives."""
+    """Decode a model name with what its pipeline takes and gives, and the time that it allows."""
     return PublishedModelValue(
         model=message.model,
         revision=message.revision,
         ready=message.ready,
         input_modalities=modalities_from_proto(message.input_modalities),
         output_modalities=modalities_from_proto(message.output_modalities),
+        deadline_s=message.deadline_s,
     )
 
 

@@ -29,6 +29,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 READY_S: Final = 90.0
 END_S: Final = 20.0
+GATEWAYS_MAX: Final = 8
 CLI: Final = (sys.executable, "-m", "stagemesh.cli")
 ASK_EVERY_S: Final = 0.02
 
@@ -233,7 +234,7 @@ def running_mesh(
     file: Path, folder: Path, *more: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[E2eMesh]:
     """Run a mesh for as long as the block lasts; whatever happens, it is gone afterwards."""
-    http, grpc = (f"127.0.0.1:{port}" for port in free_ports(2))
+    http, grpc = _addresses()
     environ = {**os.environ, **(environment or {})}
     command = [*CLI, "up", str(file), "--http", http, "--grpc", grpc, *more]
     folder.mkdir(parents=True, exist_ok=True)
@@ -255,6 +256,14 @@ def running_mesh(
                 finally:
                     process.kill()
     shutil.rmtree(mesh.folder, ignore_errors=True)  # After a failure the logs are worth keeping.
+
+
+def _addresses() -> tuple[str, str]:
+    """Give two free addresses; what follows the first belongs to further gateways."""
+    http, grpc = free_ports(2)
+    while 0 < grpc - http < GATEWAYS_MAX:
+        http, grpc = free_ports(2)
+    return f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
 
 
 def _metrics_port(pid: int) -> str:

@@ -8,8 +8,17 @@ from typing import Self
 
 from stagemesh.api.types.v1 import link_pb2, request_pb2
 from stagemesh.ids import new_incarnation
-from stagemesh.link.core import NO_SOURCE, Grant, Row, SlotMint
-from stagemesh.link.pump import Attach, Dialer, Link, LinkPolicy, Received
+from stagemesh.link.core import NO_SOURCE, Grant, Journal, Row, SlotMint
+from stagemesh.link.pump import (
+    Attach,
+    Dialer,
+    Link,
+    LinkPolicy,
+    Received,
+    journal_to_proto,
+    placed_from_proto,
+)
+from tests.helpers.core_gateway import GatewayJournal
 
 __all__ = ["FakeGateway"]
 
@@ -67,21 +76,44 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
                 self._stirred.clear()
                 await self._stirred.wait()
 
-    def open(self, request: request_pb2.Request, *, deadline_left_s: float = 0.0) -> int:
+    def open(
+        self,
+        request: request_pb2.Request,
+        *,
+        deadline_left_s: float = 0.0,
+        request_id: str = "",
+        epoch: int = 1,
+        journal: Journal | None = None,
+        more: bool = False,
+    ) -> int:
         """Give a request to the orchestrator; its slot is returned."""
         slot = self._slots.next()
         self.send(
             link_pb2.Frame(
                 open=link_pb2.Open(
                     slot=slot,
-                    request_id=f"req_{self._incarnation:x}_{slot}",
-                    epoch=1,
+                    request_id=request_id or f"req_{self._incarnation:x}_{slot}",
+                    epoch=epoch,
                     deadline_left_s=deadline_left_s,
                     request=request,
+                    journal=journal_to_proto(journal or Journal()),
+                    more=more,
                 )
             )
         )
         return slot
+
+    def journal(self, slot: int) -> Journal:
+        """Give what came for a slot, as the next owner gets it."""
+        kept = GatewayJournal()
+        for row in self.rows:
+            if row.slot == slot:
+                kept.take(row)
+        for frame in self.frames:
+            if frame.HasField("placed") and frame.placed.slot == slot:
+                placed = placed_from_proto(frame.placed)
+                kept.placed[placed.stage, placed.role] = placed
+        return kept.told()
 
     def send(self, frame: link_pb2.Frame) -> None:
         """Send a frame."""

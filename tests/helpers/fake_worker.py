@@ -24,7 +24,10 @@ STOP = End(finish_reason=FinishReason.STOP, usage=Usage(prompt_tokens=1))
 
 
 class Job:
-    """One attempt: a slot, what it was asked for, and the credit of its outputs."""
+    """One attempt: a slot, what it was asked for, and the credit of its outputs.
+
+    It begins where the submission says that its first lane stands.
+    """
 
     def __init__(self, link: Link, submit: link_pb2.Submit, role: link_pb2.RoleSpec) -> None:
         limits = link.peer.limits
@@ -33,10 +36,15 @@ class Job:
         self.slot = role.slot
         self.lanes = tuple(role.lanes)
         self.sender = Sender(limits.window_units, limits.window_bytes)
-        self.pos = 0
+        self.resume = {mark.lane: mark for mark in submit.resume}
+        mark = self.resume.get(self.lanes[0])
+        self.pos = mark.pos if mark else 0
+        self.ids_wanted = role.token_ids
 
     def say(self, text: str, *, end: End | None = None, ids: list[int] | None = None) -> None:
-        """Send one token of the first lane, now or once there is credit."""
+        """Send one token of the first lane, now or once there is credit; its id is its position."""
+        if ids is None and self.ids_wanted:
+            ids = [self.pos]
         row = Row(self.slot, self.lanes[0], self.pos, 1, text, ids=ids, end=end)
         self.pos += 1
         self.put(row)
@@ -44,6 +52,10 @@ class Job:
     def put(self, row: Row) -> None:
         """Send a row, now or once there is credit."""
         self.link.send_rows(self.sender.offer(row))
+
+    def hand_back(self) -> None:
+        """Give the attempt up in good order."""
+        self.link.send_frame(link_pb2.Frame(hand_back=link_pb2.HandBack(slot=self.slot)))
 
     def end_with(self, outcome: int, code: int, reason: str) -> None:
         """Send a terminal for the whole attempt."""
@@ -65,10 +77,10 @@ Script = Callable[[Job], None]
 
 
 def counting(tokens: int) -> Script:
-    """Answer with ` w0 w1 w2 …`, as the synthetic engine does."""
+    """Answer with ` w0 w1 w2 …`, as the synthetic engine does, or with what is left of it."""
 
     def script(job: Job) -> None:
-        for index in range(tokens):
+        for index in range(job.pos, tokens):
             job.say(f" w{index}", end=STOP if index == tokens - 1 else None)
 
     return script
@@ -89,6 +101,7 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
         script: Script = silent,
         deaf: bool = False,
         modalities: tuple[int, ...] = (media_pb2.MODALITY_TEXT,),
+        contract: link_pb2.ResumeContract.ValueType = link_pb2.RESUME_CONTRACT_UNSPECIFIED,
     ) -> None:
         self.replica_id = replica_id
         self.pool = pool
@@ -98,11 +111,13 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
         self.jobs: asyncio.Queue[Job] = asyncio.Queue()
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.released: asyncio.Queue[link_pb2.Release] = asyncio.Queue()
+        self.fences: asyncio.Queue[link_pb2.Fence] = asyncio.Queue()
         self.inputs: asyncio.Queue[Row] = asyncio.Queue()
         self.links: list[Link] = []
         self._script = script
         self._deaf = deaf
         self._modalities = modalities
+        self._contract = contract
         self._open: dict[tuple[int, int], Job] = {}
         self._server: RunningServer | None = None
 
@@ -163,6 +178,8 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
                     output_modalities=modalities,
                     stream_input=True,
                     stream_output=True,
+                    resume_contract=self._contract,
+                    deterministic=True,
                     slots=4096,
                 ),
             ),
@@ -186,6 +203,8 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
                     self._submitted(link, frame.submit)
                 case "abort":
                     self._abort(link, frame.abort.slot)
+                case "fence":
+                    self.fences.put_nowait(frame.fence)
                 case "release":
                     self.released.put_nowait(frame.release)
                 case _:

@@ -97,6 +97,7 @@ async def running_orchestrator(
     mesh: Mesh = MESH,
     discovery: str = "",
     drain_s: float = 2.0,
+    orchestrators: int = 1,
 ) -> AsyncIterator[RunningOrchestrator]:
     """Run an orchestrator over these workers, and drain it at the end."""
     settings = Settings(
@@ -107,6 +108,7 @@ async def running_orchestrator(
         link=free_address(),
         admin=free_address(),
         drain_s=drain_s,
+        orchestrators=orchestrators,
         payload_directory=directory,
     )
     metrics = Metrics(process=False)

@@ -163,6 +163,7 @@ published = st.builds(
     ready=st.booleans(),
     input_modalities=modality_sets,
     output_modalities=modality_sets,
+    deadline_s=reals,
 )
 lane_marks = st.builds(
     LaneMark,

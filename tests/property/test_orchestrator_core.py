@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
@@ -23,7 +23,6 @@ from stagemesh.media import (
     Message,
     Modality,
     Request,
-    TextPart,
     split_lane,
 )
 from stagemesh.outcome import Terminal
@@ -40,13 +39,15 @@ from tests.helpers.core_draws import (
     SPOKEN,
     STOPPED,
 )
+from tests.helpers.core_manners import BadManners
 from tests.helpers.core_mesh import core_mesh
-from tests.helpers.core_world import World, WorldAttempt, WorldRequest, text_at
+from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
+from tests.helpers.core_world import World
 
 T = TypeVar("T")
 
 
-class CoreModel(RuleBasedStateMachine):
+class CoreModel(BadManners):
     """Drives the core with any order of events."""
 
     @initialize(
@@ -332,56 +333,6 @@ class CoreModel(RuleBasedStateMachine):
     def lose_replica(self, data: st.DataObject) -> None:
         self.world.lose_replica(self.pick(data, sorted(self.world.replicas)))
 
-    # Bad manners
-
-    @precondition(lambda self: self.world.attempts)
-    @rule(data=st.data(), shift=st.integers(-3, 3).filter(bool), ends=st.booleans())
-    def give_out_of_order(self, data: st.DataObject, shift: int, ends: bool) -> None:
-        attempt = self.pick(data, self.world.attempts)
-        lane = self.pick(data, sorted(attempt.next))
-        if attempt.contract is ResumeContract.PER_INPUT:
-            return  # Until it has caught up, what is ahead may be right.
-        row = Row(attempt.slot, lane, max(0, attempt.next[lane] + shift), 1, "?")
-        if row.pos == attempt.next[lane]:
-            return
-        if lane in attempt.ended or row.pos < attempt.next[lane]:
-            row.end = None
-        elif ends and not attempt.aborted:
-            row.end = END
-        self.world.step(ev.RowsArrived(link=attempt.link, rows=[row]))
-
-    @rule(
-        link=st.integers(0, 12), slot=st.integers(0, 12), lane=st.sampled_from([1, 2, 0xFFF00001])
-    )
-    def talk_of_the_unknown(self, link: int, slot: int, lane: int) -> None:
-        replica = self.world.replicas.get(link)
-        if replica is not None and slot in replica.attempts:
-            return
-        for event in (
-            ev.RowsArrived(link=link, rows=[Row(slot, lane, 0, 1, "?", end=END)]),
-            ev.AttemptEnded(link=link, slot=slot, terminal=BROKEN),
-            ev.AttemptUnknown(link=link, slot=slot),
-            ev.InputCreditGranted(link=link, grants=[Grant(slot, lane, 5, 5)]),
-        ):
-            self.world.step(event)
-
-    @rule(link=st.integers(100, 101), slot=st.integers(0, 3))
-    def talk_on_dead_links(self, link: int, slot: int) -> None:
-        request = Request(model="echo", messages=(Message(role="user", parts=(TextPart("x"),)),))
-        for event in (
-            ev.Opened(
-                link=link, slot=slot, request_id="x", epoch=1,
-                deadline_left_s=1, request=request, body=None,
-            ),
-            ev.AbortAsked(link=link, slot=slot, cause=""),
-            ev.CreditGranted(link=link, grants=[Grant(slot, 0, 5, 5)]),
-            ev.HandleLost(link=link, slot=slot, handle_id="h"),
-            ev.ClientLost(link=link),
-            ev.ReplicaLost(link=link),
-            ev.ReplicaReported(link=link, state=WorkerState.READY, load=LoadReport()),
-        ):  # fmt: skip
-            self.world.step(event)
-
     # Time
 
     @rule(seconds=st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 3.0, 10.0]))
@@ -422,9 +373,6 @@ class CoreModel(RuleBasedStateMachine):
     def speakers(self) -> list[WorldAttempt]:
         """Attempts whose worker has credit for another output."""
         return [attempt for attempt in self.world.attempts if attempt.window.open]
-
-    def pick(self, data: st.DataObject, among: list[T]) -> T:
-        return among[data.draw(st.integers(0, len(among) - 1))]
 
 
 def _handle(attempt: WorldAttempt) -> Handle:

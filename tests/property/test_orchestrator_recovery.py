@@ -16,7 +16,8 @@ from stagemesh.link.core import Grant, Row
 from stagemesh.media import Body, Message, Modality, Request, TextPart, split_lane
 from stagemesh.outcome import End, FinishReason, Outcome
 from tests.helpers.core_mesh import core_mesh
-from tests.helpers.core_world import World, WorldAttempt, WorldRequest, text_at
+from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
+from tests.helpers.core_world import World
 
 T = TypeVar("T")
 

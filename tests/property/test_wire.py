@@ -18,7 +18,10 @@ from tests.helpers import wire_values
 
 def _published_to_proto(model: PublishedModelValue) -> link_pb2.PublishedPipeline:
     return wire.published_to_proto(
-        model, inputs=model.input_modalities, outputs=model.output_modalities
+        model,
+        inputs=model.input_modalities,
+        outputs=model.output_modalities,
+        deadline_s=model.deadline_s,
     )
 
 

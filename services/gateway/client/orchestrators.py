@@ -124,6 +124,9 @@ class Orchestrators:
         policy = self._policy
         loop = asyncio.get_running_loop()
         now_s = loop.time()
+        published = peer.models[request.model]
+        # Told to each owner, so that the second does not begin the pipeline's time anew.
+        deadline_s = deadline_s or min(published.deadline_s, policy.deadline_max_s)
         exchange = Exchange(
             request,
             request_id=request_id,

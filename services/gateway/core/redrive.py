@@ -30,6 +30,7 @@ class RedrivePolicy:
     jitter_s: float = 0.05
     """Within this, at random, it goes to the next; doubled for each that would not have it."""
     jitter_max_s: float = 1.0
+    """What that is doubled up to."""
 
 
 class LossKind(Enum):

@@ -105,6 +105,7 @@ def stall_attempt(state: State, attempt: Attempt) -> None:
     if attempt.running:
         error = attempt.error("replica_lost", "The replica has work and makes no step.")
         set_aside(state, attempt, "stalled")
+        attempt.group.crash(attempt.role)
         attempt.group.lose(Loss.CRASH, error)
 
 
@@ -183,6 +184,8 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
 def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:
     """End an attempt; what it has not given is to be made by another one."""
     error = attempt.error("replica_lost", _LOSSES.get(loss, ""))
+    if loss is Loss.CRASH:
+        attempt.group.crash(attempt.role)
     let_go(state, attempt, to)
     attempt.group.lose(loss, error)
 

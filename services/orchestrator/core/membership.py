@@ -6,7 +6,7 @@ from typing import Final
 from services.orchestrator.core.attempts import lose_attempt, stall_attempt
 from services.orchestrator.core.events import ReplicaAttached, ReplicaReported
 from services.orchestrator.core.placing import requeue, watch
-from services.orchestrator.core.replicas import Replica, ReplicaPool
+from services.orchestrator.core.replicas import Replica, ReplicaPool, WorkerState
 from services.orchestrator.core.request import Attempt, Loss
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
@@ -47,6 +47,8 @@ def report(state: State, replica: Replica, event: ReplicaReported) -> None:
     """Take a replica's word on its state and load."""
     replica.state = event.state
     replica.reported(event.load)
+    if event.state is WorkerState.STALLED:
+        _take_away(state, replica)  # It knows better than we whether its engine has work.
     if event.load.steps > replica.steps:
         replica.steps = event.load.steps
         progressed(state, replica)
@@ -104,9 +106,14 @@ def stall_due(state: State, replica: Replica) -> None:
         replica.stall_timer = state.timers.at(due_s, Due.STALL, replica)
     else:
         replica.stalled = True
-        for attempt in list(replica.attempts.values()):
-            stall_attempt(state, attempt)
+        _take_away(state, replica)
         _availability(state, replica)
+
+
+def _take_away(state: State, replica: Replica) -> None:
+    """Give to others what a replica that stands still has."""
+    for attempt in list(replica.attempts.values()):
+        stall_attempt(state, attempt)
 
 
 def _has_work(state: State, replica: Replica) -> bool:

@@ -168,8 +168,8 @@ class Group:
     free: bool = True
     """Going on costs nothing of the retry budget: it was handed back, or another owner lost it."""
     losses: int = 0
-    crashes: int = 0
-    crashed_at: int | None = None
+    crashes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each role that a replica was lost with: how often in a row, and at which position."""
     cause: ErrorInfo | None = None
     """Of its last loss."""
     lanes: tuple[Lane, ...] = ()
@@ -204,6 +204,12 @@ class Group:
     def live(self) -> list[Attempt]:
         """Give its attempts that hold an engine slot."""
         return [a for a in self.attempts if a.running or a.state is AttemptState.STOPPING]
+
+    def crash(self, role: RolePlan) -> None:
+        """Note that a replica was lost, or stood still, while it worked on a role."""
+        at = sum(self.request.lanes[number].cursor.next for number in role.lanes)
+        count, before = self.crashes.get(role.role, (0, at))
+        self.crashes[role.role] = (count + 1 if before == at else 1, at)
 
     def lose(self, loss: Loss, cause: ErrorInfo | None) -> None:
         """Note that nobody works on some of it any more; it wants its inputs again."""

@@ -65,17 +65,13 @@ def _count_loss(state: State, group: Group, loss: Loss) -> ErrorInfo | None:
     """Count a loss; give the cause if the group has had enough of them."""
     if loss in _FREE:
         return None
-    if loss is Loss.CRASH:
-        at = sum(lane.cursor.next for lane in group.lanes)
-        group.crashes = group.crashes + 1 if group.crashed_at == at else 1
-        group.crashed_at = at
-        if group.crashes >= _CRASHES_MAX:
-            return error_for(
-                "engine_error",
-                f"{group.crashes} replicas were lost with it at the same point.",
-                stage=group.stage.name,
-                pool=group.stage.pool,
-            )
+    if any(count >= _CRASHES_MAX for count, _ in group.crashes.values()):
+        return error_for(
+            "engine_error",
+            f"{_CRASHES_MAX} replicas were lost with it at the same point.",
+            stage=group.stage.name,
+            pool=group.stage.pool,
+        )
     group.losses += 1
     return group.cause if group.losses >= state.settings.attempts_max else None
 

@@ -105,6 +105,7 @@ def published_pipelines(mesh: Mesh, effect: PublishModels) -> list[link_pb2.Publ
             model,
             inputs=pipelines[model.model].inputs,
             outputs=frozenset(pipelines[model.model].outputs),
+            deadline_s=pipelines[model.model].deadline_s,
         )
         for model in effect.models
     ]

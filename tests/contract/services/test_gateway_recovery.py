@@ -252,8 +252,12 @@ async def test_what_the_client_has_cannot_start_again() -> None:
     assert error["code"] == "internal_error"
 
 
-async def test_each_owner_has_the_time_that_is_left() -> None:
+@pytest.mark.parametrize("asked_for", [True, False])
+async def test_each_owner_has_the_time_that_is_left(asked_for: bool) -> None:
+    """Of what the client set, or else of what its pipeline allows."""
     fakes = [FakeOrchestrator(), FakeOrchestrator()]
+    for fake in fakes:
+        fake.deadline_s = 60.0 if asked_for else 5.0
 
     async def linger(asked: FakeRequest) -> None:
         await asyncio.sleep(0.2)
@@ -264,7 +268,7 @@ async def test_each_owner_has_the_time_that_is_left() -> None:
         await mesh.http.post(
             "/v1/chat/completions",
             json={"model": "echo", "messages": HELLO},
-            headers={"x-request-timeout": "5"},
+            headers={"x-request-timeout": "5"} if asked_for else {},
         )
     first, second = opened_at(*fakes)
     assert first.deadline_left_s == pytest.approx(5, abs=1e-3)

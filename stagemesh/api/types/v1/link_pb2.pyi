@@ -588,11 +588,14 @@ class PublishedPipeline(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     INPUT_MODALITIES_FIELD_NUMBER: _builtins.int
     OUTPUT_MODALITIES_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     revision: _builtins.str
     """A hash of the pipeline."""
     ready: _builtins.bool
     """Every pool that the pipeline cannot do without has a ready replica."""
+    deadline_s: _builtins.float
+    """The seconds that a request has whose client sets no deadline."""
     @_builtins.property
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
     @_builtins.property
@@ -605,10 +608,11 @@ class PublishedPipeline(_message.Message):
         ready: _builtins.bool = ...,
         input_modalities: _abc.Iterable[_media_pb2.Modality.ValueType] | None = ...,
         output_modalities: _abc.Iterable[_media_pb2.Modality.ValueType] | None = ...,
+        deadline_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_modalities", b"input_modalities", "model", b"model", "output_modalities", b"output_modalities", "ready", b"ready", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "input_modalities", b"input_modalities", "model", b"model", "output_modalities", b"output_modalities", "ready", b"ready", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

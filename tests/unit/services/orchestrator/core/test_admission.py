@@ -91,3 +91,50 @@ def test_the_limits_are_shared_by_the_orchestrators() -> None:
         door.enter(each)
     assert door.next_admitted() is requests[0]
     assert door.next_admitted() is None
+
+
+def again(number: int, input_bytes: int = 0) -> OpenRequest:
+    made = request(number, input_bytes)
+    made.epoch = 2
+    return made
+
+
+def test_what_another_owner_had_goes_first_and_up_to_twice_as_far() -> None:
+    door = admission()
+    new = [request(number) for number in range(3)]
+    for each in new:
+        door.check(0)
+        door.enter(each)
+    assert [door.next_admitted() for _ in range(2)] == new[:2]
+    old = [again(number) for number in range(10, 13)]
+    for each in old:
+        door.check(0, again=True)
+        door.enter(each)
+    assert {door.next_admitted() for _ in range(2)} <= set(old)
+    assert door.next_admitted() is None, "four run: twice as many as may"
+    with pytest.raises(MeshError):
+        door.check(0, again=True)
+
+
+def test_memory_too_may_be_had_twice_and_one_request_only_once() -> None:
+    door = admission()
+    door.enter(again(1, 900))
+    door.check(900, again=True)
+    with pytest.raises(MeshError):
+        door.check(900)
+    with pytest.raises(MeshError) as caught:
+        door.check(1001, again=True)
+    assert caught.value.info.code is ErrorCode.PAYLOAD_TOO_LARGE
+
+
+def test_a_request_that_leaves_twice_leaves_once() -> None:
+    door = admission()
+    one, other = request(1, 10), request(2, 20)
+    for each in (one, other):
+        door.enter(each)
+    door.next_admitted()
+    door.set_apart(other)
+    assert (door.running, door.waiting) == (1, 0)
+    door.leave(one)
+    door.leave(other)
+    assert (door.running, door.waiting, door.input_bytes) == (0, 0, 0)

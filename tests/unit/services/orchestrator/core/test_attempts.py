@@ -6,6 +6,8 @@ import pytest
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.attempts import REFUSALS
+from services.orchestrator.core.contracts import ResumeContract
+from services.orchestrator.core.replicas import LoadReport, WorkerState
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
@@ -149,3 +151,86 @@ def test_credit_for_an_input_that_is_none_is_ignored() -> None:
     stage.open(make_request("echo"))
     grants = [Grant(1, lane_of(3, 0, Modality.TEXT), 9, 9), Grant(8, 0, 9, 9)]
     assert stage.do(ev.InputCreditGranted(link=thinker, grants=grants)) == []
+
+
+def thinking(contract: ResumeContract) -> tuple[CoreStage, int, int]:
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", contract)
+    second, _ = stage.replica("thinker", contract)
+    stage.open(make_request("echo"))
+    return stage, first, second
+
+
+def test_a_worker_that_gives_up_unasked_has_lost_the_attempt() -> None:
+    for error in (None, error_for("aborted")):
+        stage, first, second = thinking(ResumeContract.RESTART)
+        gone = Terminal(outcome=Outcome.CANCELLED, error=error)
+        stage.do(ev.AttemptEnded(link=first, slot=1, terminal=gone))
+        submits = of_kind(stage.wait(0.05), fx.SubmitAttempts)
+        assert [submit.attempt for submit in submits] == [2]
+        assert submits[0].link in (first, second)
+
+
+def test_a_worker_that_gives_up_for_a_cause_has_failed() -> None:
+    stage, first, _ = thinking(ResumeContract.RESTART)
+    gone = said(Outcome.CANCELLED, ErrorCode.GUARDRAIL)
+    (end,) = of_kind(stage.do(ev.AttemptEnded(link=first, slot=1, terminal=gone)), fx.EndRequest)
+    assert end.terminal.outcome is Outcome.FAILED
+
+
+def test_a_hand_back_is_free_if_something_came_of_it_or_the_worker_is_leaving() -> None:
+    for leaving in (True, False):
+        stage, first, second = thinking(ResumeContract.TOKENS)
+        if leaving:
+            report = ev.ReplicaReported(link=first, state=WorkerState.DRAINING, load=LoadReport())
+            stage.do(report)
+        else:
+            row = CoreStage.text(1, 0, "a")
+            row.ids = [7]
+            stage.rows(first, row)
+        effects = stage.do(ev.HandedBack(link=first, slot=1))
+        assert [submit.link for submit in of_kind(effects, fx.SubmitAttempts)] == [second]
+
+
+def test_who_hands_back_everything_at_once_is_not_asked_for_ever() -> None:
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    ends: list[fx.EndRequest] = []
+    for slot in range(1, 10):
+        effects = stage.do(ev.HandedBack(link=thinker, slot=slot)) + stage.wait(1.0)
+        ends += of_kind(effects, fx.EndRequest)
+        if ends:
+            break
+    assert slot == 4
+    assert ends[0].terminal.error is not None
+    assert ends[0].terminal.error.code is ErrorCode.REPLICA_LOST
+
+
+def test_a_hand_back_of_what_is_being_stopped_is_its_answer() -> None:
+    stage, first, _ = thinking(ResumeContract.TOKENS)
+    stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))
+    effects = stage.do(ev.HandedBack(link=first, slot=1))
+    assert [end.terminal.outcome for end in of_kind(effects, fx.EndRequest)] == [Outcome.CANCELLED]
+
+
+def test_a_hand_back_of_what_nobody_waits_for_frees_its_slot() -> None:
+    stage, first, _ = thinking(ResumeContract.TOKENS)
+    stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))
+    stage.wait(1.0)
+    assert stage.core.replica_views()[0].in_flight == 1
+    stage.do(ev.HandedBack(link=first, slot=1))
+    assert stage.core.replica_views()[0].in_flight == 0
+
+
+def test_a_role_that_is_refused_while_its_companion_works_is_a_failure() -> None:
+    stage = CoreStage()
+    encoder, _ = stage.replica("encoder", ResumeContract.REPLAY)
+    stage.open(make_request("paint"))
+    lane = lane_of(0, 0, Modality.TENSOR)
+    stage.rows(encoder, Row(1, lane, 0, 1, body=Body(inline=b"x")))
+    full = Terminal(outcome=Outcome.REJECTED, error=error_for("no_slot"))
+    stage.do(ev.AttemptEnded(link=encoder, slot=2, terminal=full))
+    (end,) = of_kind(stage.do(ev.AttemptUnknown(link=encoder, slot=1)), fx.EndRequest)
+    assert end.terminal.error is not None
+    assert end.terminal.error.code is ErrorCode.OVERLOADED

@@ -2,6 +2,7 @@
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.settings import CoreSettings
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Body, Modality, lane_of
@@ -62,3 +63,31 @@ def test_a_reader_that_ends_early_sets_its_source_free() -> None:
     effects = stage.rows(talker, Row(1, lane_of(1, 0, Modality.AUDIO), 0, 0, end=end))
     assert granted(effects, thinker) == [(1, 8, 44)]
     assert not of_kind(effects, fx.AbortAttempt), "the client still wants the text"
+
+
+def test_the_next_attempt_gets_no_credit_for_what_the_last_one_sent() -> None:
+    stage = CoreStage(SMALL, units=2)
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    second, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    stage.open(make_request("echo"))
+    rows = [CoreStage.text(1, pos, "x") for pos in range(4)]
+    for row in rows:
+        row.ids = [row.pos]
+    stage.rows(first, *rows)
+    stage.lose(first)
+    effects = stage.do(ev.CreditGranted(link=1, grants=[Grant(1, 0, 100, 1 << 20)]))
+    assert [row.pos for sent in of_kind(effects, fx.SendRows) for row in sent.rows] == [2, 3]
+    assert granted(effects, second) == []
+    own = [CoreStage.text(1, pos, "x") for pos in (4, 5)]
+    for row in own:
+        row.ids = [row.pos]
+    assert granted(stage.rows(second, *own), second) == [(1, 6, 50)]
+
+
+def test_rows_that_had_come_before_give_their_credit_back() -> None:
+    stage = CoreStage(SMALL)
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.rows(thinker, CoreStage.text(1, 0, "x"))
+    again = [CoreStage.text(1, 0, "x") for _ in range(3)]
+    assert granted(stage.rows(thinker, *again), thinker) == [(1, 6, 42), (1, 8, 44)]

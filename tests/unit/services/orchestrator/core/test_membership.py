@@ -2,6 +2,7 @@
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.membership import UNLISTED_MAX
 from services.orchestrator.core.replicas import LoadReport, WorkerState
 from services.orchestrator.core.settings import CoreSettings
@@ -85,3 +86,61 @@ def test_a_lost_replica_is_gone_from_every_view() -> None:
     thinker, _ = stage.replica("thinker")
     assert ready(stage.do(ev.ReplicaLost(link=thinker))) == set()
     assert stage.core.replica_views() == ()
+
+
+def test_what_a_replica_that_stands_still_has_goes_elsewhere_and_its_slots_do_not() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS, slots=1)
+    second, _ = stage.replica("thinker", ResumeContract.TOKENS, slots=1)
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    effects = stage.wait(30.0)
+    assert [abort.link for abort in of_kind(effects, fx.AbortAttempt)] == [first]
+    assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
+    assert stage.core.replica_views()[0].in_flight == 1
+    stage.do(report(first, WorkerState.READY, 1))
+    _, effects = stage.open(make_request("echo"))
+    assert not of_kind(effects, fx.SubmitAttempts), "it has not answered"
+    effects = stage.do(ev.AttemptUnknown(link=first, slot=1))
+    assert [one.link for one in of_kind(effects, fx.SubmitAttempts)] == [first]
+
+
+def test_who_has_given_all_that_credit_allows_is_not_stalled() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0, slow_s=1000.0), units=1)
+    thinker, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    row = CoreStage.text(1, 0, "x")
+    row.units = 40
+    stage.rows(thinker, row)
+    more = CoreStage.text(1, 40, "x")
+    more.units = 40
+    stage.rows(thinker, more)
+    stage.wait(100.0)
+    assert stage.core.replica_views()[0].usable
+
+
+def test_who_has_been_sent_all_there_is_of_its_input_is_not_stalled() -> None:
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    thinker, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    talker, _ = stage.replica("talker", ResumeContract.REPLAY)
+    stage.open(make_request("talk"), deadline_s=1000.0)
+    stage.rows(thinker, CoreStage.text(1, 0, "a"))
+    for steps in range(1, 6):
+        stage.wait(20.0)
+        stage.do(report(thinker, WorkerState.READY, steps))
+    views = {view.link: view.usable for view in stage.core.replica_views()}
+    assert views == {thinker: True, talker: True}
+    stage.rows(thinker, CoreStage.text(1, 1, "b", end=True))
+    stage.wait(35.0)
+    views = {view.link: view.usable for view in stage.core.replica_views()}
+    assert views == {thinker: True, talker: False}, "now it has everything"
+
+
+def test_a_worker_that_says_that_it_stands_still_is_believed() -> None:
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    second, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    stage.open(make_request("echo"))
+    effects = stage.do(report(first, WorkerState.STALLED))
+    assert [abort.link for abort in of_kind(effects, fx.AbortAttempt)] == [first]
+    assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
+    assert not of_kind(stage.do(report(first, WorkerState.STALLED)), fx.AbortAttempt)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from services.orchestrator.core.effects import DropRequest, EndRequest, HandBackRequest
+from services.orchestrator.core.effects import DropRequest, Effect, EndRequest, HandBackRequest
 from services.orchestrator.core.events import ClientLost, Opened, RowsArrived
 from services.orchestrator.driver import Ledger
 from stagemesh.link.core import Row
@@ -108,13 +108,13 @@ def test_a_client_link_that_is_lost_takes_its_requests_along(
 def test_a_request_that_goes_on_elsewhere_is_open_here_no_more(
     book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
-    effects = [
+    effects: list[Effect] = [
         HandBackRequest(link=1, slot=1, request_id="req_1_1"),
         DropRequest(link=1, slot=2, request_id="req_1_2"),
     ]
     for slot in (1, 2):
         book.ledger.stepped(opened(slot), [], 0.0, 0.001)
-    book.ledger.stepped(RowsArrived(link=2, rows=[]), [*effects], 3.0, 0.001)
+    book.ledger.stepped(RowsArrived(link=2, rows=[]), effects, 3.0, 0.001)
 
     told = [(one.__dict__["request_id"], one.__dict__["code"]) for one in caplog.records]
     assert told == [("req_1_1", "LINK_LOST"), ("req_1_2", "LINK_LOST")]

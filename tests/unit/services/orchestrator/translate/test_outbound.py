@@ -96,5 +96,6 @@ def test_models_are_published_with_what_they_take_and_give() -> None:
     )
 
     assert [(model.model, model.ready) for model in models] == [("parrot", True), ("echo", False)]
+    assert [model.deadline_s for model in models] == [300.0, 20.0]
     assert list(models[0].output_modalities) == [media_pb2.MODALITY_TEXT, media_pb2.MODALITY_AUDIO]
     assert list(models[1].input_modalities) == [media_pb2.MODALITY_TEXT, media_pb2.MODALITY_AUDIO]
