@@ -202,7 +202,7 @@ async def test_a_call_with_a_deadline_ends_at_it_with_a_typed_terminal(synthetic
     async with grpc.aio.insecure_channel(synthetic.grpc) as channel:
         stub = orchestrator_service_pb2_grpc.OrchestratorServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as ended:
-            async for response in stub.Generate(request, timeout=0.8):
+            async for response in stub.Generate(request, timeout=2.0):
                 last = response
     assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert last.terminal.outcome == outcome_pb2.OUTCOME_DEADLINE_EXCEEDED

@@ -26,11 +26,29 @@
    send again it has; nothing starts unless RUNNING. At rest, with a gateway alive: the terminal is committed, no attempt lives, no owner runs.
    With -DKEEP and no fault but one gateway's kill, it completes.
 
-   Commands (D = the -D switches below):
-     safety     spin -a D detach.pml && gcc -O2 -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m200000 -E -n
-     no cycles  spin -a D detach.pml && gcc -O2 -w -DNP -DCOLLAPSE -o pan pan.c && ./pan -l -m200000 -E -n
-
-@RESULTS@
+   Checks (`python -m tools.models` runs them; with `--all` those marked `hand` too; defaults: two gateways, three epochs, one kill, one cut, one abort).
+   With -DANYOWNER, which breaks rule 7, the others are stronger: whoever takes over opens the request anywhere.
+     moves       | -DCUTS=0                                     | holds 76,461 |
+     moves       | -DKILLS=0 -DABORTS=0                         | holds 93,974 |
+     moves       | -DKILLS=0 -DCUTS=0 -DANYOWNER                | holds 145,427 |
+     safety      | -DCUTS=0 -DABORTS=0 -DANYOWNER               | holds 112,306 |
+     safety      | -DKILLS=0 -DABORTS=0 -DANYOWNER              | holds 271,481 |
+     cycles      | -DCUTS=0 -DABORTS=0                          | holds 25,617 |
+     safety      | -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY    | holds 1,069 | it completes at the next gateway
+     hand safety |                                              | holds 0 |
+     hand safety | -DANYOWNER                                   | holds 0 |
+     hand safety | -DCUTS=0 -DABORTS=0 -DANYOWNER -DG=3 -DEMAX=4 | holds 28,009,047 | 14 min, 5.5 GB
+     safety      | -DM_BLINDTAKE -DABORTS=0                     | finds ost[0]== | two gateways take the same epoch: an owner is left that nobody listens to
+     safety      | -DM_LOCALEPOCH -DABORTS=0                    | finds ost[0]== | a gateway counts its own epochs: the same
+     safety      | -DM_BLINDCOMMIT -DABORTS=0                   | finds ==sh | a gateway that was taken over commits: doubled output
+     safety      | -DM_CREDITEARLY -DABORTS=0                   | finds oc[o]<=sp | confirmed before committed: outputs are lost
+     safety      | -DM_FORGETSENT -DABORTS=0                    | finds oc[o]<=sp | what was sent is not kept: outputs are lost
+     safety      | -DM_KEEPANY -DABORTS=0 -DANYOWNER            | finds ==sh | an old owner goes on with a journal that the client has seen otherwise
+     safety      | -DM_KEEPEND -DABORTS=0 -DANYOWNER            | finds COMPLETED | and only its end differs
+     safety      | -DM_RESTARTANY -DABORTS=0                    | finds | drawn again though something was committed
+     safety      | -DM_REPLACEDSILENTLY -DABORTS=0              | finds sdone | a gateway waits for ever for an owner that serves another
+     safety      | -DM_FORGETDONE -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY | finds soutcome== | what was finished is lost with the gateway that had not confirmed it
+     safety      | -DANYOWNER -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY | finds soutcome== | a new gateway does not ask the owner that has the request
 */
 #ifndef N
 #define N 2

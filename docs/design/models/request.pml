@@ -14,12 +14,27 @@
    what workers hold.  ended: <> DONE.  attempts_end: always,
    a running attempt ends. completed: without a fault, a stop or a deadline, it completes. All under weak fairness.
 
-   Commands (D = the -D switches below):
-     safety     spin -a D request.pml && gcc -O2 -w -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m200000 -n
-     liveness   spin -a -DLIVE D request.pml && gcc -O2 -w -DNFAIR=4 -DCOLLAPSE -o pan pan.c && ./pan -a -f -N NAME -m500000 -n
-     moves      spin -a -DMOVES D request.pml, then as for safety: prints each move that was taken
-
-@RESULTS@
+   Checks (`python -m tools.models` runs them; with `--all` those marked `hand` too; defaults: two faults, one stop, N = 2):
+     moves         |                                            | holds 0 | as the code is
+     moves         | -DREDRIVE -DFAULTS=1                       | holds 0 | a lost group is re-driven
+     hand safety   | -DREDRIVE                                  | holds 0 |
+     hand safety   | -DN=3                                      | holds 0 |
+     live ended    | -DFAULTS=1                                 | holds 0 |
+     live attempts_end | -DFAULTS=1                             | holds 0 |
+     live completed | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=0       | holds 0 | nothing happens: it completes
+     hand live ended |                                          | holds 0 |
+     hand live attempts_end | -DREDRIVE                         | holds 0 |
+     live completed | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=1       | finds acceptancecycle | something happens: it need not
+     live ended    | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=1        | finds acceptancecycle | no deadline: a worker that hangs holds the request for ever
+     safety        | -DM_NOUSAGEWAIT -DM_NODEADLINE -DSTOPS=0   | finds request== | no usage_wait_s: neither does it complete
+     safety        | -DM_NOACKTIMER                             | finds request== | no abort_ack_s: nor does it stop
+     safety        | -DM_ABORTTWICE                             | finds !(told[ | an attempt is told to stop again
+     safety        | -DM_KEEPPENDING                            | finds attempt[0]!= | what waits for a replica outlives the request
+     safety        | -DM_LATESTART                              | finds attempt[0]!= | and is started while it stops
+     safety        | -DM_FREESLOT                               | finds leftover[0]==has[0] | an engine slot counts as free before the worker says so
+     safety        | -DM_PENDEARLY                              | finds ends[ | a refused group goes on before all of it has let go
+     safety        | -DM_LATEROW                                | finds terminals==0 | a late output is passed on
+     safety        | -DM_TWOENDS                                | finds terminals==0 | who stops a request ends it too
 */
 #ifndef N
 #define N 2

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from grpc import aio
 
-from services.orchestrator.servicer.generate import Generation
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import media_pb2, outcome_pb2, request_pb2
 from stagemesh.ids import new_incarnation
@@ -160,37 +158,6 @@ async def test_a_deadline_of_the_pipeline_ends_the_request_with_a_typed_terminal
     assert answer.error is not None
     assert answer.error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert error_of(answer.error).stage == "thinker"
-
-
-async def test_a_client_that_stops_reading_does_not_keep_its_call_for_ever(
-    worker: FakeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The request ends at its deadline; whoever serves the call lets go soon after."""
-    monkeypatch.setattr("services.orchestrator.servicer.generate.LEFTOVER_S", 0.2)
-    over = asyncio.Event()
-    run = Generation.run
-
-    async def watched(*arguments: Any) -> AsyncIterator[Response]:
-        try:
-            async for response in run(*arguments):
-                yield response
-        finally:
-            over.set()
-
-    monkeypatch.setattr(Generation, "run", watched)
-    async with running_orchestrator(
-        [worker], tmp_path, mesh=with_deadline(MESH, "echo", 1.0)
-    ) as orchestrator:
-        await orchestrator.serving("echo")
-        call = orchestrator.stub.Generate(ask())
-        job = await worker.job()
-        job.say("first")
-        await call.read()
-        for _ in range(12):  # More than HTTP/2 lets wait for a reader.
-            job.say("x" * 3_000_000)
-        async with asyncio.timeout(10):
-            await over.wait()
-        call.cancel()
 
 
 async def test_an_unknown_model_is_not_found(orchestrator: RunningOrchestrator) -> None:
