@@ -10,7 +10,7 @@ PROFILED  = $(shell $(SETUP) --show-profile)
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: setup lock protos baseline lint format test demo up bench bench-quick mutants docs
+.PHONY: setup lock protos baseline lint format test demo up bench bench-quick docs
 .DEFAULT_GOAL := setup
 
 setup:  # .venv and the models' weights; quick if nothing has changed.
@@ -60,9 +60,6 @@ bench: setup  # The budgets, beside peers; results are in out/bench.json.
 
 bench-quick: setup
 	python -m tests.perf --quick
-
-mutants: setup  # Each patch in tests/mutants/ needs a red test.
-	python -m tools.mutants
 
 docs: setup  # The pages that are generated from the code.
 	python -m tools.docs

@@ -1,7 +1,8 @@
 """Runs the checks that the models of `docs/design/models/` list in their heads.
 
-A check is a line `KIND | SWITCHES | VERDICT | note`; `hand` before the kind keeps it out of the usual run.
-The verdict is `holds N`, with N the number of states, or `finds TEXT`, with a part of the claim that must break.
+A check is a line `KIND | SWITCHES | VERDICT | note`; `hand` before the kind keeps it out of the
+usual run. The verdict is `holds N`, with N the number of states, or `finds TEXT`, with a part of
+the claim that must break.
 Needs Debian's `spin` and a C compiler.
 """
 
@@ -43,7 +44,8 @@ _SEARCH: Final = {
 }
 _LINE: Final = re.compile(
     r"^ +(?P<hand>hand )?(?P<kind>\w+)(?: (?P<claim>\w+))? +\|"
-    r"(?P<switches>(?: -D[\w=]+)*) +\| (?:holds (?P<states>[\d,]+)|finds(?: (?P<finds>[^|]+?))?) +\|"
+    r"(?P<switches>(?: -D[\w=]+)*) +\| "
+    r"(?:holds (?P<states>[\d,]+)|finds(?: (?P<finds>[^|]+?))?) +\|"
 )
 _WRITTEN: Final = re.compile(r"MOVE_(REQUEST|ATTEMPT)\((?:\w[^,()]*, )?([A-Z]+), ([A-Z]+)\)")
 
@@ -201,15 +203,18 @@ def main() -> int:
         print(f"{missing} is missing; on Debian: apt-get install spin gcc", file=sys.stderr)
         return 1
     todo = [c for model in wanted.models for c in checks(model) if wanted.all or not c.hand]
-    wrong = 0
+    wrong, held = 0, list[tuple[Check, Seen]]()
     with ThreadPoolExecutor(wanted.jobs) as pool:
         for check, seen in zip(todo, pool.map(run, todo), strict=True):
             if wanted.write and check.states is not None and not seen.broken:
-                _rewrite(check, seen)
+                held.append((check, seen))
                 check = replace(check, states=seen.states)  # noqa: PLW2901
             objection = seen.objection(check)
             wrong += bool(objection)
-            print(f"{check.name}: {seen.states:,} states, {seen.seconds:.1f} s {objection}")
+            said = f"{check.name}: {seen.states:,} states, {seen.seconds:.1f} s {objection}"
+            print(said.rstrip(), flush=True)
+    for check, seen in held:
+        _rewrite(check, seen)
     return 1 if wrong else 0
 
 

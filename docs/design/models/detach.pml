@@ -44,7 +44,7 @@
      safety      | -DM_CREDITEARLY -DABORTS=0                   | finds oc[o]<=sp | confirmed before committed: outputs are lost
      safety      | -DM_FORGETSENT -DABORTS=0                    | finds oc[o]<=sp | what was sent is not kept: outputs are lost
      safety      | -DM_KEEPANY -DABORTS=0 -DANYOWNER            | finds ==sh | an old owner goes on with a journal that the client has seen otherwise
-     safety      | -DM_KEEPEND -DABORTS=0 -DANYOWNER            | finds COMPLETED | and only its end differs
+     safety      | -DM_KEEPEND -DABORTS=0 -DANYOWNER            | finds !(sdone)&&((goutcome | and only its end differs
      safety      | -DM_RESTARTANY -DABORTS=0                    | finds | drawn again though something was committed
      safety      | -DM_REPLACEDSILENTLY -DABORTS=0              | finds sdone | a gateway waits for ever for an owner that serves another
      safety      | -DM_FORGETDONE -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY | finds soutcome== | what was finished is lost with the gateway that had not confirmed it

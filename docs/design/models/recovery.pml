@@ -28,13 +28,13 @@
    Not run: liveness with kill and cut together under fairness (the row `cycles` covers it); N = 3 with a cut.
 
    Checks (`python -m tools.models` runs them; with `--all` those marked `hand` too; defaults: one kill, one cut, one abort, one heal, N = 2):
-     safety      | -DKILLS=0 -DCUTS=0 -DABORTS=0 -DHEALS=0                | holds 0 | no fault
-     moves       | -DCUTS=0 -DHEALS=0 -DDRAINS=1                          | holds 0 | kill, abort, hand-back
-     moves       | -DKILLS=0 -DCUTS=0 -DHEALS=0 -DODRAINS=1               | holds 0 | abort, an owner's hand-back
-     moves       | -DKILLS=0 -DHEALS=0                                    | holds 0 | cut, abort
-     safety      | -DN=3 -DCUTS=0 -DHEALS=0                               | holds 0 | kill, abort
-     safety      | -DADOPT -DCUTS=0 -DHEALS=0                             | holds 0 | adoption: kill, abort
-     live live   | -DCUTS=0 -DHEALS=0                                     | holds 0 | kill, abort
+     safety      | -DKILLS=0 -DCUTS=0 -DABORTS=0 -DHEALS=0                | holds 299 | no fault
+     moves       | -DCUTS=0 -DHEALS=0 -DDRAINS=1                          | holds 534,935 | kill, abort, hand-back
+     moves       | -DKILLS=0 -DCUTS=0 -DHEALS=0 -DODRAINS=1               | holds 40,221 | abort, an owner's hand-back
+     moves       | -DKILLS=0 -DHEALS=0                                    | holds 1,694,989 | cut, abort
+     safety      | -DN=3 -DCUTS=0 -DHEALS=0                               | holds 1,674,137 | kill, abort
+     safety      | -DADOPT -DCUTS=0 -DHEALS=0                             | holds 743,715 | adoption: kill, abort
+     live live   | -DCUTS=0 -DHEALS=0                                     | holds 119,712 | kill, abort
      cycles      | -DCUTS=0 -DHEALS=0                                     | holds 0 | kill, abort
      hand safety | -DKILLS=0                                              | holds 0 | cut, abort, heal
      hand safety | -DCUTS=0 -DHEALS=0 -DODRAINS=1                         | holds 0 | kill, abort, an owner's hand-back
