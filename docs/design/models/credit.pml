@@ -2,8 +2,8 @@
 
    REQS requests of one pipeline, U, B, A and J: U feeds B by a stream edge, A by a whole edge and J by a stream edge; B feeds J by a stream
    edge, A by a whole one. J takes an output of U and one of B in turn: it is reconvergent twice. B gives an output only when LAG more
-   inputs came, so that J's two streams drift apart. With -DSTREAMS there is no A, so that J runs while U does. U and J are visible, in one FIFO that the client takes from. All stages of all requests share one pool
-   of SLOTS engine slots; which stage that wants one gets it is a free choice, and an attempt holds it until it ends, credit or not.
+   inputs came, so that J's two streams drift apart. With -DSTREAMS there is no A, so that J runs while U does. U and J
+   are visible, in one FIFO that the client takes from. All stages of all requests share one pool of SLOTS engine slots; which stage that wants one gets it is a free choice, and an attempt holds it until it ends, credit or not.
    Windows: W for a worker's outputs, IW for its inputs, GW for the client.
    Faults: SLOW clients that stop reading for good, ABORTS, LOSSES of an attempt of U or B, which starts again under a new key (U from its position,
    B from its first input with a cursor). Every fault but a loss may be restricted to request 0 with -DHARMLESS.
@@ -23,8 +23,9 @@
      safety      | -DJMAX=2                                     | holds 852 |
      safety      | -DLOSSES=2 -DSTREAMS -DSLOTS=2               | holds 390,071 |
      safety      | -DSLOTS=1 -DREQS=2 -DT=3 -DLAG=2             | holds 119,053 |
-     safety      | -DSLOTS=1 -DREQS=2 -DT=3 -DLAG=2 -DHARMLESS -DSLOW=1 | holds 1,717,255 | a client that stops reading harms nobody else
-     hand safety | -DSLOTS=2 -DREQS=2 -DT=3 -DLAG=2 -DHARMLESS -DSLOW=1 -DABORTS=1 | holds 0 | 7 min, 6 GB
+     safety      | -DSLOTS=1 -DREQS=2 -DT=2 -DLAG=1 -DW=1 -DGW=1 -DHARMLESS -DSLOW=1 | holds 77,931 | a client that stops reading harms nobody else
+     hand safety | -DSLOTS=1 -DREQS=2 -DT=3 -DLAG=2 -DHARMLESS -DSLOW=1 | holds 1,717,255 |
+     hand safety | -DSLOTS=2 -DREQS=2 -DT=3 -DLAG=2 -DHARMLESS -DSLOW=1 -DABORTS=1 | holds 56,103,925 | 7 min, 6 GB
      safety      | -DM_EVERYONEHOLDS                            | finds used==0 | every consumer holds its producer, running or not
      safety      | -DM_IDLEHOLDS -DSLOTS=1                      | finds used==0 | a consumer holds its producer before it runs: it waits for the producer's slot
      safety      | -DM_JOINHOLDS -DSTREAMS                      | finds used==0 | a consumer of two streams holds both

@@ -35,8 +35,8 @@
      safety      | -DKILLS=0 -DABORTS=0 -DANYOWNER              | holds 271,481 |
      cycles      | -DCUTS=0 -DABORTS=0                          | holds 25,617 |
      safety      | -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY    | holds 1,069 | it completes at the next gateway
-     hand safety |                                              | holds 0 |
-     hand safety | -DANYOWNER                                   | holds 0 |
+     hand safety |                                              | holds 2,409,791 |
+     hand safety | -DANYOWNER                                   | holds 6,882,109 |
      hand safety | -DCUTS=0 -DABORTS=0 -DANYOWNER -DG=3 -DEMAX=4 | holds 28,009,047 | 14 min, 5.5 GB
      safety      | -DM_BLINDTAKE -DABORTS=0                     | finds ost[0]== | two gateways take the same epoch: an owner is left that nobody listens to
      safety      | -DM_LOCALEPOCH -DABORTS=0                    | finds ost[0]== | a gateway counts its own epochs: the same

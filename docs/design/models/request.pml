@@ -2,11 +2,12 @@
 
    An upstream stage that runs as a group of two (a parent and its companion: attempts 0 and 1, one engine slot each, on one replica), and a
    downstream stage with the visible lane (attempt 2) on another replica. The core is that of services/orchestrator/core: its states and moves
-   are those of moves.py, and tests/contract/test_models.py fails when the two differ. Lanes have one to N outputs, free choices of the worker.
+   are those of moves.py, and `python -m tools.models` runs the checks. Lanes have one to N outputs, free choices of the worker.
    At most FAULTS of these, in any order and at any moment: a refusal, an engine failure, a worker that gives up, forgets, sends a wrong position or
    hangs, a lost link. The client may abort, drain or vanish once (STOPS); the deadline and all timers fire at any time after their cause.
    Frames down a link are taken as atomic: a late frame is the same as a late step of its sender. Frames up a link are a bounded FIFO channel.
-   With -DREDRIVE a lost group wants a replica again, as the protocol has it; without, the request fails, as the code has it.
+   With -DREDRIVE a lost group wants a replica again, as where a contract allows that; without, the request fails, as where none does.
+   A request that becomes an orphan, or is opened again, is in recovery.pml.
 
    Claims.  Client: one terminal, last, unless it vanished; positions in order; COMPLETED only after the end.  Attempts: moved by the table
    only; aborted once at most; every one that was submitted has ended once when the request is DONE.  Nothing is submitted or fed unless the
@@ -15,17 +16,17 @@
    a running attempt ends. completed: without a fault, a stop or a deadline, it completes. All under weak fairness.
 
    Checks (`python -m tools.models` runs them; with `--all` those marked `hand` too; defaults: two faults, one stop, N = 2):
-     moves         |                                            | holds 0 | as the code is
-     moves         | -DREDRIVE -DFAULTS=1                       | holds 0 | a lost group is re-driven
-     hand safety   | -DREDRIVE                                  | holds 0 |
-     hand safety   | -DN=3                                      | holds 0 |
-     live ended    | -DFAULTS=1                                 | holds 0 |
-     live attempts_end | -DFAULTS=1                             | holds 0 |
-     live completed | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=0       | holds 0 | nothing happens: it completes
-     hand live ended |                                          | holds 0 |
-     hand live attempts_end | -DREDRIVE                         | holds 0 |
+     moves         |                                            | holds 626,307 | a lost group fails the request
+     moves         | -DREDRIVE -DFAULTS=1                       | holds 211,411 | a lost group is re-driven
+     hand safety   | -DREDRIVE                                  | holds 1,312,837 |
+     hand safety   | -DN=3                                      | holds 9,003,706 |
+     live ended    | -DFAULTS=1                                 | holds 134,252 |
+     live attempts_end | -DFAULTS=1                             | holds 178,839 |
+     live completed | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=0       | holds 715 | nothing happens: it completes
+     hand live ended |                                          | holds 576,045 |
+     hand live attempts_end | -DREDRIVE                         | holds 1,601,375 |
      live completed | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=1       | finds acceptancecycle | something happens: it need not
-     live ended    | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=1        | finds acceptancecycle | no deadline: a worker that hangs holds the request for ever
+     live ended    | -DM_NODEADLINE -DSTOPS=0 -DFAULTS=1        | finds request== | no deadline: a worker that hangs holds the request for ever
      safety        | -DM_NOUSAGEWAIT -DM_NODEADLINE -DSTOPS=0   | finds request== | no usage_wait_s: neither does it complete
      safety        | -DM_NOACKTIMER                             | finds request== | no abort_ack_s: nor does it stop
      safety        | -DM_ABORTTWICE                             | finds !(told[ | an attempt is told to stop again

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from tests.helpers.e2e_mesh import until
 from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, orchestrator_at
 from tests.helpers.loopback import free_address
 
@@ -41,6 +42,11 @@ async def test_sigterm_lets_a_stream_finish_and_leaves_nothing(tmp_path: Path) -
         )  # fmt: skip
         try:
             await fake.until(lambda: bool(fake.links), within_s=20)
+
+            async def ready() -> int:
+                return (await client.get(f"http://{http}/ready")).status_code
+
+            await until(ready, lambda status: status == httpx.codes.OK, 20)
             text = ""
             async with client.stream(
                 "POST",
