@@ -10,7 +10,7 @@ PROFILED  = $(shell $(SETUP) --show-profile)
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: setup lock protos baseline lint format test demo up bench bench-quick docs
+.PHONY: setup lock protos baseline lint format test demo up bench bench-quick mutants docs
 .DEFAULT_GOAL := setup
 
 setup:  # .venv and the models' weights; quick if nothing has changed.
@@ -61,5 +61,9 @@ bench: setup  # The budgets, beside peers; results are in out/bench.json.
 bench-quick: setup
 	python -m tests.perf --quick
 
+mutants: setup  # Breaks the code with each patch in tests/mutants/, and needs a red test for each.
+	python -m tools.mutants
+
 docs: setup  # The pages that are generated from the code.
 	python -m tools.docs
+	python -m tests.helpers.invariants

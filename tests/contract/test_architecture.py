@@ -35,6 +35,7 @@ def lint_imports(root: Path, cache: Path) -> tuple[int, str]:
     return run.returncode, run.stdout + run.stderr
 
 
+@pytest.mark.invariant("ORCH-INV-004")
 def test_every_import_contract_is_kept(tmp_path: Path) -> None:
     code, said = lint_imports(ROOT, tmp_path)
     assert code == 0, said
@@ -140,6 +141,7 @@ def test_every_contract_has_been_seen_to_object() -> None:
     assert {offence.contract for offence in OFFENCES} == set(contracts())
 
 
+@pytest.mark.invariant("ORCH-INV-004")
 def test_nothing_that_decides_can_wait() -> None:
     patterns = contracts()["The sans-I/O packages do no I/O"]["source_modules"]
     modules = [path for pattern in patterns for path in modules_under(pattern)]

@@ -50,6 +50,7 @@ def shown(wrong: Wrong) -> str:
     return json.dumps(wrong.body)[:60]
 
 
+@pytest.mark.invariant("ENTRY-INV-100")
 @pytest.mark.parametrize("wrong", CHATS, ids=map(shown, CHATS))
 async def test_a_wrong_chat_is_refused_with_the_field_that_is_wrong(
     http: httpx.AsyncClient, wrong: Wrong

@@ -53,6 +53,7 @@ async def gone(mesh: E2eMesh, pids: set[int], marks: set[str], begun_s: float) -
             await asyncio.open_connection("127.0.0.1", port)
 
 
+@pytest.mark.invariant("ORCH-INV-300")
 async def test_short_requests_finish_and_long_ones_end_typed_when_the_mesh_is_told_to_stop(
     mesh: E2eMesh,
 ) -> None:

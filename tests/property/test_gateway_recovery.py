@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,6 +216,7 @@ async def run(draw: random.Random) -> Client:
     raise AssertionError("it does not come to an end")
 
 
+@pytest.mark.invariant("ORCH-INV-204")
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_position_comes_once_and_in_order_whoever_is_lost(seed: int) -> None:

@@ -9,6 +9,7 @@ Below the machine is what a gateway's client sees of losses alone: a continuous 
 from typing import TypeVar
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -45,6 +46,11 @@ from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
 from tests.helpers.core_world import World
 
 T = TypeVar("T")
+
+pytestmark = pytest.mark.invariant(
+    "ORCH-INV-003", "ORCH-INV-100", "ORCH-INV-101", "ORCH-INV-102", "ORCH-INV-103", "ORCH-INV-104",
+    "ORCH-INV-105", "ORCH-INV-106", "ORCH-INV-107", "ORCH-INV-201", "ORCH-INV-202", "ORCH-INV-203",
+)  # fmt: skip
 
 
 class CoreModel(BadManners):

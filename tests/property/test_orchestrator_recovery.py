@@ -5,6 +5,7 @@
 
 from typing import TypeVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +158,7 @@ class Mesh:
             world.step(ev.ReplicaReported(link=replica.link, state=replica.state, load=load))
 
 
+@pytest.mark.invariant("ORCH-INV-106", "ORCH-INV-108", "ORCH-INV-109", "ORCH-INV-204")
 @given(
     data=st.data(),
     model=st.sampled_from(sorted(CHOICES)),

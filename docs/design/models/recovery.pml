@@ -25,7 +25,7 @@
      safety      | -DKILLS=0 -DCUTS=0 -DABORTS=0 -DHEALS=0                | holds 299 | no fault
      moves       | -DCUTS=0 -DHEALS=0 -DDRAINS=1                          | holds 534,935 | kill, abort, hand-back
      moves       | -DKILLS=0 -DCUTS=0 -DHEALS=0 -DODRAINS=1               | holds 40,221 | abort, an owner's hand-back
-     moves       | -DKILLS=0 -DABORTS=0 -DHEALS=0                         | holds 0 | cut
+     moves       | -DKILLS=0 -DABORTS=0 -DHEALS=0                         | holds 431,735 | cut
      hand safety | -DKILLS=0 -DHEALS=0                                    | holds 1,694,989 | cut, abort
      hand safety | -DN=3 -DCUTS=0 -DHEALS=0                               | holds 1,674,137 | kill, abort
      safety      | -DADOPT -DCUTS=0 -DHEALS=0                             | holds 743,715 | adoption: kill, abort
@@ -33,16 +33,16 @@
      cycles      | -DCUTS=0 -DHEALS=0                                     | holds 262,405 | kill, abort
      hand safety | -DKILLS=0                                              | holds 3,993,479 | cut, abort, heal
      hand safety | -DCUTS=0 -DHEALS=0 -DODRAINS=1                         | holds 5,454,369 | kill, abort, an owner's hand-back
-     hand safety | -DABORTS=0 -DHEALS=0                                   | holds 0 | kill, cut
-     hand hash   |                                                        | holds 0 | all four
-     hand live live | -DKILLS=0 -DHEALS=0                                 | holds 0 | cut, abort
-     hand hashcycles | -DABORTS=0 -DHEALS=0                                   | holds 0 | kill, cut: with Monitor, every run ends with a terminal
-     hand safety | -DADOPT -DKILLS=0 -DABORTS=0                           | holds 0 | adoption: cut, heal
-     hand hash   | -DADOPT -DABORTS=0 -DHEALS=0                           | holds 0 | adoption: kill, cut
+     hand safety | -DABORTS=0 -DHEALS=0                                   | holds 13,043,765 | kill, cut
+     hand hash   |                                                        | holds 120,755,360 | all four: 8 min, 5 GB
+     hand live live | -DKILLS=0 -DHEALS=0                                 | holds 1,676,884 | cut, abort
+     hand hashcycles | -DABORTS=0 -DHEALS=0                               | holds 25,926,039 | kill, cut: with Monitor, every run ends with a terminal
+     hand safety | -DADOPT -DKILLS=0 -DABORTS=0                           | holds 2,227,339 | adoption: cut, heal
+     hand hash   | -DADOPT -DABORTS=0 -DHEALS=0                           | holds 30,443,899 | adoption: kill, cut
      safety      | -DM_NOFENCEALL -DABORTS=0 -DHEALS=0                    | finds termep<oe[o] | a new owner tells its epoch to nobody: work after a terminal (hole 1 of the draft)
      safety      | -DM_ORPHSTOP -DHEALS=0                                 | finds p==on[o] | STOPPING becomes ORPHANED: a gap at the owner (hole 2)
      hand safety | -DM_ADOPTEND -DADOPT -DABORTS=0 -DHEALS=0              | finds cterm==1 | adoption does not compare ends: no terminal at rest (hole 3)
-     safety      | -DM_LEAVEATTEMPTS -DKILLS=0 -DCUTS=0 -DHEALS=0 -DODRAINS=1 | finds we[0]==0 | an owner that hands back leaves its attempts to the next owner, and none comes
+     safety      | -DM_LEAVEATTEMPTS -DKILLS=0 -DCUTS=0 -DHEALS=0 -DODRAINS=1 | finds we[0]==0 | an owner that hands back leaves its attempts to the next owner, and none comes (hole 4)
      safety      | -DM_ADOPTANY -DADOPT -DABORTS=0 -DHEALS=0              | finds cterm==1 | any job is adopted: no terminal at rest
      safety      | -DM_NOMIRROR -DHEALS=0 -DCUTS=0                        | finds ==ch | hidden tokens are not at the gateway: contradicted output
      safety      | -DM_LATEMIRROR -DHEALS=0 -DCUTS=0                      | finds ==ch | fed first, mirrored later: contradicted output

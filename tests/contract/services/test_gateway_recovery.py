@@ -144,6 +144,7 @@ async def test_the_only_orchestrator_has_its_request_again_once_it_is_back() -> 
     assert [asked.epoch for asked in fake.requests] == [1, 2]
 
 
+@pytest.mark.invariant("ENTRY-INV-200")
 async def test_what_an_earlier_owner_still_sends_is_dropped_and_fenced() -> None:
     fakes = [FakeOrchestrator(), FakeOrchestrator()]
     silent = asyncio.Event()

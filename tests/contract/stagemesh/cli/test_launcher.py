@@ -161,6 +161,7 @@ async def test_ready_waits_for_the_models(run: Run) -> None:
     await run.announced.wait()
 
 
+@pytest.mark.invariant("ORCH-INV-300")
 async def test_processes_stop_kind_by_kind_and_the_launcher_gives_0(run: Run) -> None:
     lines = await run.come_up()
     run.launcher.stop()

@@ -144,6 +144,7 @@ async def test_an_ended_exchange_returns_no_credit() -> None:
     assert notes.granted == []
 
 
+@pytest.mark.invariant("ENTRY-INV-102")
 async def test_the_first_end_decides_and_a_crossing_terminal_only_closes() -> None:
     notes = Notes()
     exchange = _open(notes)

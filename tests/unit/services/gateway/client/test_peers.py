@@ -113,6 +113,7 @@ async def test_rows_go_to_their_request_and_its_end_closes_it() -> None:
     assert (peer.open_requests, keeper.released.get_nowait()) == (0, exchange)
 
 
+@pytest.mark.invariant("ENTRY-INV-200")
 def test_a_row_of_an_unknown_slot_is_fenced_once_and_the_memory_of_it_is_bounded() -> None:
     wire = Wire()
     peer = _peer(wire)

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def test_lanes_that_were_not_asked_for_are_wrong_unless_they_are_hidden() -> Non
     assert journal.take(hidden) is Step.ACCEPT
 
 
+@pytest.mark.invariant("ENTRY-INV-101")
 def test_a_choice_has_one_visible_lane_of_a_modality() -> None:
     journal = _journal()
     hidden = Row(1, lane_of(5, 0, Modality.TEXT), 0, 1, visible=False)
@@ -71,6 +73,7 @@ def test_a_lane_is_hidden_for_good_or_not_at_all() -> None:
     assert journal.take(hidden) is Step.GAP
 
 
+@pytest.mark.invariant("ENTRY-INV-101")
 def test_nothing_comes_after_the_end_of_a_lane() -> None:
     journal = _journal()
     last = _row(0)

@@ -84,6 +84,7 @@ def test_an_end_without_a_cause_gets_one(outcome: Outcome, code: ErrorCode) -> N
     assert end.terminal.error.code is code
 
 
+@pytest.mark.invariant("ORCH-INV-203")
 def test_late_rows_free_the_slot_of_a_request_that_is_over() -> None:
     stage = CoreStage()
     thinker, _ = stage.replica("thinker", slots=2)
@@ -122,6 +123,7 @@ def test_bytes_that_come_too_late_are_dropped_where_they_lie(over: bool) -> None
     assert of_kind(stage.rows(encoder, late), fx.ReleaseHandles) == []
 
 
+@pytest.mark.invariant("ORCH-INV-200")
 def test_one_engines_failure_ends_its_request_and_no_other() -> None:
     stage = CoreStage()
     thinker, _ = stage.replica("thinker")

@@ -1,5 +1,7 @@
 """Credit from the client to the worker."""
 
+import pytest
+
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
@@ -65,6 +67,7 @@ def test_a_reader_that_ends_early_sets_its_source_free() -> None:
     assert not of_kind(effects, fx.AbortAttempt), "the client still wants the text"
 
 
+@pytest.mark.invariant("ORCH-INV-104")
 def test_the_next_attempt_gets_no_credit_for_what_the_last_one_sent() -> None:
     stage = CoreStage(SMALL, units=2)
     first, _ = stage.replica("thinker", ResumeContract.TOKENS)

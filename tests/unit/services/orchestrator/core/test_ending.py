@@ -1,5 +1,7 @@
 """Ends."""
 
+import pytest
+
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from stagemesh.link.core import Row
@@ -79,6 +81,7 @@ def test_outputs_that_were_held_back_do_not_count() -> None:
     assert terminal.usage.completion_tokens == 1
 
 
+@pytest.mark.invariant("ORCH-INV-202")
 def test_one_abort_reaches_each_attempt_once() -> None:
     stage = CoreStage()
     thinker, _ = stage.replica("thinker")
@@ -92,6 +95,18 @@ def test_one_abort_reaches_each_attempt_once() -> None:
     again = stage.do(ev.RequestAbortAsked(request_id="r1", cause="asked"))
     assert not of_kind(again, fx.AbortAttempt)
     assert not of_kind(stage.do(ev.ClientLost(link=1)), fx.AbortAttempt)
+
+
+@pytest.mark.invariant("ORCH-INV-102", "ORCH-INV-203")
+def test_an_attempt_whose_abort_nobody_answers_ends_with_its_request_and_keeps_its_slot() -> None:
+    stage = CoreStage()
+    stage.replica("thinker")
+    stage.open(make_request("echo"))
+    stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))
+    assert stage.core.footprint()["attempts"] == 1
+    assert end_of(stage.wait(1.0)).outcome is Outcome.CANCELLED
+    assert stage.core.footprint()["attempts"] == 0
+    assert stage.core.replica_views()[0].in_flight == 1
 
 
 def test_a_place_that_comes_free_is_taken_in_the_same_step() -> None:

@@ -1,9 +1,12 @@
 """Requests that end unheard."""
 
+import pytest
+
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.settings import CoreSettings
+from stagemesh.link.core import Journal
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
 
 TOKENS = ResumeContract.TOKENS
@@ -49,6 +52,29 @@ def test_an_orphan_that_waits_for_a_replica_gets_none() -> None:
     assert not of_kind(stage.replica("thinker", TOKENS)[1], fx.SubmitAttempts)
 
 
+@pytest.mark.invariant("ORCH-INV-100")
+def test_an_orphan_starts_nothing_again_whose_replica_is_lost() -> None:
+    stage, thinker = running()
+    stage.replica("thinker", TOKENS)
+    stage.rows(thinker, CoreStage.text(1, 0, "a"))
+    stage.do(ev.ClientLost(link=1))
+    assert not of_kind(stage.lose(thinker), fx.SubmitAttempts)
+
+
+def test_a_request_that_waits_is_opened_again_without_a_word() -> None:
+    stage, _ = running()
+    stage.open(make_request("echo"))
+    waits, _ = stage.open(make_request("echo"))
+    assert stage.core.footprint()["waiting"] == 1
+    stage.do(
+        ev.Opened(
+            link=1, slot=9, request_id=f"r{waits}", epoch=2, deadline_left_s=0.0,
+            request=make_request("echo"), body=None, journal=Journal(),
+        )
+    )  # fmt: skip
+    assert stage.core.footprint()["requests"] == 3
+
+
 def test_an_orphan_ends_by_its_deadline_by_an_abort_and_by_a_drain() -> None:
     for event in (
         None,
@@ -91,6 +117,17 @@ def test_what_is_handed_back_is_neither_ended_nor_released() -> None:
     assert nothing_is_left(stage)
 
 
+@pytest.mark.invariant("ORCH-INV-208")
+def test_what_is_handed_back_leaves_no_attempt_running() -> None:
+    stage, thinker = running(orchestrators=2)
+    effects = stage.do(ev.DrainAsked(drain_s=9))
+    # Nobody may open it again: an attempt that waits for its next input would wait for ever.
+    assert [(abort.link, abort.slot) for abort in of_kind(effects, fx.AbortAttempt)] == [
+        (thinker, 1)
+    ]
+
+
+@pytest.mark.invariant("ORCH-INV-206")
 def test_a_request_that_is_ending_anyway_is_not_handed_back() -> None:
     stage, _ = running(orchestrators=2)
     stage.do(ev.AbortAsked(link=1, slot=1, cause="asked"))

@@ -12,6 +12,7 @@ from tests.helpers.core_scenarios import SCENARIOS, replay, told
 PATHS = sorted(SCENARIOS.glob("*.txt"))
 
 
+@pytest.mark.invariant("ORCH-INV-107", "ORCH-INV-109", "ORCH-INV-206", "ORCH-INV-207")
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_told(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ TABLES: list[tuple[Moves[Any], Any]] = [
 ]
 
 
+@pytest.mark.invariant("ORCH-INV-107")
 @pytest.mark.parametrize(("moves", "states"), TABLES)
 def test_every_move_that_is_not_listed_is_an_error(moves: Moves[Any], states: Any) -> None:
     listed = {(move.source, move.to) for move in moves.moves}

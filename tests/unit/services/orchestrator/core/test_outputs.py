@@ -1,5 +1,7 @@
 """The path of outputs."""
 
+import pytest
+
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.settings import CoreSettings
@@ -53,6 +55,7 @@ def test_an_attempt_that_reads_a_lane_gets_rows_of_its_own() -> None:
     assert to_talker.rows[0].text == "a"
 
 
+@pytest.mark.invariant("ORCH-INV-108")
 def test_the_client_gets_an_output_before_a_stage_does() -> None:
     stage, thinker, talker = talking()
     stage.rows(thinker, TEXT(1, 0, "a"))

@@ -1,5 +1,7 @@
 """Placing."""
 
+import pytest
+
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.settings import CoreSettings
@@ -49,6 +51,11 @@ def test_refused_requests_come_back_at_different_times() -> None:
     waits = [back_off_s(number) for number in range(5)]
     assert all(0.05 <= wait_s <= 0.1 for wait_s in waits)
     assert len(set(waits)) == 5
+
+
+@pytest.mark.invariant("ORCH-INV-105")
+def test_another_core_waits_as_long_for_the_same_request() -> None:
+    assert [back_off_s(number) for number in range(5)] == [back_off_s(n) for n in range(5)]
 
 
 def test_the_back_off_grows_up_to_its_bound() -> None:

@@ -51,6 +51,7 @@ def test_an_unlisted_replica_is_not_usable() -> None:
     assert not made.usable
 
 
+@pytest.mark.invariant("ORCH-INV-203")
 def test_slots_are_held_by_leftovers_too() -> None:
     made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1, slots=2)
     assert made.free == 2

@@ -47,6 +47,7 @@ def test_a_join_waits_for_everything_that_it_joins() -> None:
     assert stages_of(stage.rows(encoder, Row(1, lanes[0], 1, 0, end=END))) == [1]
 
 
+@pytest.mark.invariant("ORCH-INV-100")
 def test_nothing_starts_after_the_verdict() -> None:
     stage = CoreStage()
     thinker, _ = stage.replica("thinker")

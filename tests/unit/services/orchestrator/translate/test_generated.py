@@ -12,6 +12,7 @@ STAGES = ("thinker", "talker")
 END = End(finish_reason=FinishReason.STOP)
 
 
+@pytest.mark.invariant("ENTRY-INV-101")
 def test_a_text_row_names_its_stage_and_choice() -> None:
     row = Row(1, lane_of(0, 1, Modality.TEXT), 5, 2, " w5 w6", kind=OutputKind.REASONING, end=END)
     output = GeneratedOutputs(STAGES, 2).whole(row)

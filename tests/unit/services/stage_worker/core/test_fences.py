@@ -1,6 +1,9 @@
+import pytest
+
 from services.stage_worker.core.fences import Fences, Recent
 
 
+@pytest.mark.invariant("ORCH-INV-205")
 def test_a_fence_only_rises() -> None:
     fences = Fences()
     assert fences.raise_to("a", 2)

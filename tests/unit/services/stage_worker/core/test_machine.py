@@ -217,6 +217,7 @@ def test_input_credit_is_returned_as_inputs_are_taken() -> None:
     ]
 
 
+@pytest.mark.invariant("ORCH-INV-205")
 def test_a_higher_epoch_ends_the_same_role_and_a_lower_one_is_fenced() -> None:
     worker = Stepped()
     (a,) = worker.start(submission(epoch=2))

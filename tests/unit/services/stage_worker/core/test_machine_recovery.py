@@ -1,3 +1,5 @@
+import pytest
+
 from services.stage_worker.core import Limits, Source
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
@@ -24,6 +26,7 @@ def row(pos: int, *, slot: int = 1, last: bool = False) -> Row:
     return Row(slot, SOURCE, pos, 1, "y", end=END if last else None)
 
 
+@pytest.mark.invariant("ORCH-INV-205")
 def test_a_fence_silences_lower_epochs_without_a_word() -> None:
     worker = Stepped()
     (a,) = worker.start()
