@@ -143,6 +143,7 @@ class Gateway:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=settings.lease_s,
+            warm_bytes_max=settings.payload_warm_bytes_max,
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(

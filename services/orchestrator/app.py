@@ -48,7 +48,7 @@ FLUSH_S: Final = 2.0
 """How long the last answers may take to be written once nothing is open any more."""
 
 LEASE_S: Final = 3600.0
-"""Nobody sweeps: what a call put away is released when the call ends."""
+"""Nobody sweeps: what a call put away is released when the call ends, and nothing is kept warm."""
 
 
 async def serve(settings: Settings, mesh: Mesh) -> None:
@@ -116,6 +116,7 @@ class Program:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=LEASE_S,
+            warm_bytes_max=0,
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(

@@ -12,7 +12,15 @@ from typing import Final
 from urllib.parse import quote
 from weakref import WeakSet
 
-__all__ = ["ProbeFile", "data_path", "matches_probe", "remove_dead", "store_prefix"]
+__all__ = [
+    "ProbeFile",
+    "data_path",
+    "file_path",
+    "matches_probe",
+    "open_named",
+    "remove_dead",
+    "store_prefix",
+]
 
 _TOKEN_BYTES: Final = 16
 _NAME: Final = re.compile(r"((stagemesh-.+)-[0-9a-f]{16})-(probe|h_[0-9a-f]{32})")
@@ -67,13 +75,39 @@ def store_prefix(holder_id: str, incarnation: int) -> str:
     return f"stagemesh-{quote(holder_id, safe='')}-{incarnation:016x}"
 
 
+def file_path(directory: Path, prefix: str, handle_id: str) -> Path:
+    """Tell where a store keeps the bytes of one of its handles."""
+    return directory / f"{prefix}-{handle_id}"
+
+
 def data_path(probe: str, handle_id: str) -> Path | None:
     """Tell where the bytes of a handle lie, by its probe; None where either is malformed."""
     path = Path(probe.partition("#")[0])
     match = _NAME.fullmatch(path.name)
     if match is None or match[3] != "probe" or not _HANDLE_ID.fullmatch(handle_id):
         return None
-    return path.with_name(f"{match[1]}-{handle_id}")
+    return file_path(path.parent, match[1], handle_id)
+
+
+def open_named(path: Path) -> int:
+    """Open a file to read, and make sure that it had this name while it was open.
+
+    A store gives a released file another name and asks who has it open before it writes it again.
+    So nothing changes under a descriptor that was open while the name was there, nor under a
+    mapping of it; one that was opened too late is closed, and what it shows is never seen.
+
+    Raises:
+        OSError: If there is no such file, or not any more.
+    """
+    # Nobody waits here for a store that was stopped in the middle of its question.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not os.path.samestat(os.fstat(fd), path.lstat()):
+            raise FileNotFoundError(path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def matches_probe(probe: str) -> bool:

@@ -13,18 +13,23 @@ from typing import Final
 import msgspec
 
 from stagemesh.errors import MeshError
-from stagemesh.ids import new_handle_id
+from stagemesh.ids import HandleId, new_handle_id
 from stagemesh.media import Handle
 from stagemesh.outcome import error_for
-from stagemesh.payload.files import ProbeFile, remove_dead, store_prefix
+from stagemesh.payload.files import ProbeFile, file_path, remove_dead, store_prefix
+from stagemesh.payload.spares import Spares
 from stagemesh.telemetry import metrics
 
-__all__ = ["DIGEST_AT_PUT_BYTES_MAX", "DIGEST_BYTES", "PayloadStore"]
+__all__ = ["DIGEST_AT_PUT_BYTES_MAX", "DIGEST_BYTES", "WARM_BYTES_MAX", "PayloadStore"]
 
 DIGEST_BYTES: Final = 16
 DIGEST_AT_PUT_BYTES_MAX: Final = 1024 * 1024
 """Above this, hashing would cost more than all the rest of a transfer on one host, which needs it
 least. The digest then comes with the last chunk of a fetch, and the handle has none."""
+
+WARM_BYTES_MAX: Final = 256 * 1024 * 1024
+"""How much a store keeps of released files unless it is told: four of 64 MiB, since a reader often
+has the last payload still in use when the next but one is put."""
 
 _HANDLES_MAX: Final = 65_536
 _RETRY_AFTER_S: Final = 1.0
@@ -34,6 +39,14 @@ _held = metrics.gauge("payload_held_bytes", "Bytes that the payload store of thi
 _refused = metrics.counter("payload_puts_refused", "Puts that the store had no room for.")
 
 Bytes = bytes | bytearray | memoryview
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a payload is about to be written; `warm` if the file is there, from a released one."""
+
+    handle_id: HandleId
+    path: Path
+    warm: bool
 
 
 class _Entry(msgspec.Struct):
@@ -60,11 +73,14 @@ class PayloadStore:
         directory: Path,
         bytes_max: int,
         lease_s: float,
+        warm_bytes_max: int = WARM_BYTES_MAX,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Start empty, and remove what dead stores of the same holder left in `directory`.
 
-        `address` is where `PayloadService` listens; it may be set later, before the first put.
+        `address` is where `PayloadService` listens; it may be set later, before the first put. Of
+        released files up to `warm_bytes_max` are kept for `lease_s`, to be written again; they are
+        part of `bytes_max`, and make way for what is put.
 
         Raises:
             OSError: If the directory cannot be written.
@@ -79,6 +95,9 @@ class PayloadStore:
         self._bytes_max = bytes_max
         self._lease_s = lease_s
         self._clock = clock
+        self._spares = Spares(
+            directory, self._prefix, bytes_max=min(warm_bytes_max, bytes_max), keep_s=lease_s
+        )
         self._entries: dict[str, _Entry] = {}
         self._requests: dict[str, set[str]] = {}
         self._leases: dict[str, float] = {}
@@ -92,9 +111,17 @@ class PayloadStore:
         return self._bytes_used
 
     @property
+    def warm_bytes(self) -> int:
+        """How many bytes of released files are kept for puts to come."""
+        return self._spares.bytes_used
+
+    @property
     def next_sweep_s(self) -> float | None:
-        """When the first lease ends, by the store's clock; None while nothing is held."""
-        return min(self._leases.values(), default=None)
+        """When the first lease ends, by the store's clock; None while there is nothing to drop."""
+        ends = [*self._leases.values()]
+        if self._spares.next_sweep_s is not None:
+            ends.append(self._spares.next_sweep_s)
+        return min(ends, default=None)
 
     def put(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store, at about 0.5 ms a MiB; see `put_large` for more than a few.
@@ -103,13 +130,13 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        path, handle_id = self._admit(view.nbytes)
+        place = self._admit(view.nbytes)
         try:
-            digest = _write(path, view)
+            digest = _write(place, view)
         except OSError as error:
             self._bytes_used -= view.nbytes
             raise _no_room(str(error)) from error
-        return self._keep(handle_id, request_id, path, view.nbytes, digest)
+        return self._keep(place, request_id, view.nbytes, digest)
 
     async def put_large(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store in a thread; they must not change meanwhile.
@@ -118,8 +145,8 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        path, handle_id = self._admit(view.nbytes)
-        work = self._writers.submit(_write, path, view)
+        place = self._admit(view.nbytes)
+        work = self._writers.submit(_write, place, view)
         try:
             digest = await asyncio.wrap_future(work)
         except OSError as error:
@@ -128,9 +155,9 @@ class PayloadStore:
         except asyncio.CancelledError:
             self._bytes_used -= view.nbytes
             # The thread writes on; what it wrote goes when it is done.
-            work.add_done_callback(lambda _: path.unlink(missing_ok=True))
+            work.add_done_callback(lambda _: place.path.unlink(missing_ok=True))
             raise
-        return self._keep(handle_id, request_id, path, view.nbytes, digest)
+        return self._keep(place, request_id, view.nbytes, digest)
 
     def read(self, handle_id: str, request_id: str, offset: int = 0) -> memoryview:
         """Give the bytes of a handle from an offset, without copying them.
@@ -171,8 +198,8 @@ class PayloadStore:
         going = owned.intersection(handle_ids) if handle_ids else set(owned)
         for handle_id in going:
             entry = self._entries.pop(handle_id)
-            entry.path.unlink(missing_ok=True)
             self._bytes_used -= entry.size_bytes
+            self._spares.keep(entry.path, entry.size_bytes, self._clock())
         owned -= going
         if not owned:
             self._requests.pop(request_id, None)
@@ -186,7 +213,11 @@ class PayloadStore:
             self._leases[request_id] = now_s + self._lease_s
 
     def sweep(self, now_s: float) -> int:
-        """Drop the handles of requests whose lease has ended; return how many there were."""
+        """Drop the handles of requests whose lease has ended; return how many there were.
+
+        Files that were kept for puts that did not come go too.
+        """
+        self._spares.sweep(now_s)
         ended = [request_id for request_id, end_s in self._leases.items() if end_s <= now_s]
         return sum(self.release(request_id) for request_id in ended)
 
@@ -194,11 +225,12 @@ class PayloadStore:
         """Drop everything. Safe to call twice; puts fail from now on."""
         self._closed = True
         self._writers.shutdown()
+        self._spares.close()
         for request_id in list(self._requests):
             self.release(request_id)
         self._probe_file.close()
 
-    def _admit(self, size_bytes: int) -> tuple[Path, str]:
+    def _admit(self, size_bytes: int) -> _Place:
         if (
             self._closed
             or self._bytes_used + size_bytes > self._bytes_max
@@ -207,17 +239,19 @@ class PayloadStore:
             _refused.labels().inc()
             raise _no_room("the payload store is full", retryable=size_bytes <= self._bytes_max)
         self._bytes_used += size_bytes
-        handle_id = new_handle_id()
-        return self._directory / f"{self._prefix}-{handle_id}", handle_id
+        spare_id = self._spares.take(size_bytes)
+        self._spares.make_way(size_bytes, self._bytes_max - self._bytes_used)
+        handle_id = spare_id or new_handle_id()
+        path = file_path(self._directory, self._prefix, handle_id)
+        return _Place(handle_id, path, warm=spare_id is not None)
 
-    def _keep(
-        self, handle_id: str, request_id: str, path: Path, size_bytes: int, digest: bytes
-    ) -> Handle:
+    def _keep(self, place: _Place, request_id: str, size_bytes: int, digest: bytes) -> Handle:
+        handle_id = place.handle_id
         if self._closed:
-            path.unlink(missing_ok=True)
+            place.path.unlink(missing_ok=True)
             self._bytes_used -= size_bytes
             raise _no_room("the payload store is closed")
-        self._entries[handle_id] = _Entry(request_id, path, size_bytes, digest)
+        self._entries[handle_id] = _Entry(request_id, place.path, size_bytes, digest)
         self._requests.setdefault(request_id, set()).add(handle_id)
         self._leases[request_id] = self._clock() + self._lease_s
         _held.labels().set(self._bytes_used)
@@ -240,14 +274,17 @@ class PayloadStore:
         return entry
 
 
-def _write(path: Path, view: memoryview) -> bytes:
-    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+def _write(place: _Place, view: memoryview) -> bytes:
+    new = 0 if place.warm else os.O_CREAT | os.O_EXCL
+    fd = os.open(place.path, new | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
+        if place.warm:
+            os.ftruncate(fd, view.nbytes)
         done = 0
         while done < view.nbytes:
             done += os.write(fd, view[done:])
     except BaseException:
-        path.unlink(missing_ok=True)
+        place.path.unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)

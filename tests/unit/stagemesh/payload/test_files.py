@@ -1,11 +1,18 @@
 """Names of files, probes, and whose files may be removed."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from stagemesh.payload import remove_dead
-from stagemesh.payload.files import ProbeFile, data_path, matches_probe, store_prefix
+from stagemesh.payload.files import (
+    ProbeFile,
+    data_path,
+    matches_probe,
+    open_named,
+    store_prefix,
+)
 
 HANDLE_ID = "h_" + "ab" * 16
 
@@ -91,3 +98,26 @@ def test_a_malformed_handle_leads_to_no_file(probe: str, handle_id: str) -> None
 def test_the_bytes_of_a_handle_lie_beside_its_probe() -> None:
     probe = "/dev/shm/stagemesh-w-0000000000000001-probe#00"
     assert data_path(probe, HANDLE_ID) == Path(f"/dev/shm/stagemesh-w-0000000000000001-{HANDLE_ID}")
+
+
+def test_a_file_is_opened_as_long_as_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named"
+    path.write_bytes(b"data")
+    os.close(open_named(path))
+    before = len(os.listdir("/proc/self/fd"))
+    other = path.stat()
+    path.rename(tmp_path / "renamed")
+    path.write_bytes(b"data")
+    monkeypatch.setattr(Path, "lstat", lambda _: other)
+    with pytest.raises(FileNotFoundError):
+        open_named(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"data")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_named(tmp_path / "link")
