@@ -8,25 +8,26 @@ those of forked children and of readers that know nothing of this too, and forge
 dead. Who opens a file too late to be counted finds its name gone: see `files.open_named`.
 """
 
-import fcntl
 import os
-import signal
-import sys
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 import msgspec
 
 from stagemesh.ids import HandleId, new_handle_id
 from stagemesh.payload.files import file_path
+from stagemesh.payload.stored import StoredFile
 from stagemesh.telemetry import metrics
 
-__all__ = ["SPARE_BYTES_MIN", "Spares", "has_no_other_user"]
+__all__ = ["SPARE_BYTES_MIN", "Spares"]
 
 SPARE_BYTES_MIN: Final = 256 * 1024
 """Below this, a new file is as fast."""
 
 _FILES_MAX: Final = 64
+"""Each has two descriptors, and so have as many that were given out."""
+
 _TRIES_MAX: Final = 4
 # The directory is shared with other stores, which cannot ask this one to make way.
 _SHARE_OF_DIRECTORY: Final = 8
@@ -41,7 +42,7 @@ _rewritten = metrics.counter(
 
 class _Spare(msgspec.Struct, frozen=True):
     handle_id: HandleId
-    size_bytes: int
+    file: StoredFile
     until_s: float
 
 
@@ -58,6 +59,7 @@ class Spares:
         self._keep_s = keep_s
         # The longest released first, which most likely nobody reads any more.
         self._spares: list[_Spare] = []
+        self._given: WeakSet[StoredFile] = WeakSet()
         self.bytes_used = 0
         self._bytes_max = 0
         if bytes_max and _users_are_counted(self._path(new_handle_id())):
@@ -70,31 +72,42 @@ class Spares:
         """When the oldest file goes; None if there is none."""
         return self._spares[0].until_s if self._spares else None
 
-    def keep(self, path: Path, size_bytes: int, now_s: float) -> None:
+    def keep(self, file: StoredFile, now_s: float) -> None:
         """Take over the file of a released payload, or remove it; its name is gone on return."""
-        if not SPARE_BYTES_MIN <= size_bytes <= self._bytes_max:
-            path.unlink(missing_ok=True)
+        self._given.discard(file)
+        if not SPARE_BYTES_MIN <= file.size_bytes <= self._bytes_max:
+            file.remove()
             return
         while len(self._spares) >= _FILES_MAX:
             self._drop_oldest()
-        self._drop_above(self._bytes_max - size_bytes)
-        spare = _Spare(new_handle_id(), size_bytes, now_s + self._keep_s)
+        self._drop_above(self._bytes_max - file.size_bytes)
+        handle_id = new_handle_id()
         try:
-            path.rename(self._path(spare.handle_id))
-        except FileNotFoundError:
-            return  # Somebody tidied the directory up.
-        self._spares.append(spare)
-        self._count(size_bytes)
+            file.rename(self._path(handle_id))
+        except FileNotFoundError:  # Somebody tidied the directory up.
+            file.remove()
+            return
+        self._spares.append(_Spare(handle_id, file, now_s + self._keep_s))
+        self._count(file.size_bytes)
 
-    def take(self, size_bytes: int) -> HandleId | None:
-        """Give the handle of a file of about this size that nobody has open, to be written."""
-        fitting = [spare for spare in self._spares if _fits(spare.size_bytes, size_bytes)]
+    def take(self, size_bytes: int) -> tuple[HandleId, StoredFile] | None:
+        """Give a file that nobody else has open, to be written, and the handle that it is named by.
+
+        It is large enough, and less than twice as large; the tightest is tried first.
+        """
+        if len(self._given) >= _FILES_MAX:
+            return None
+        fitting = [
+            spare for spare in self._spares if size_bytes <= spare.file.size_bytes < 2 * size_bytes
+        ]
+        fitting.sort(key=lambda spare: spare.file.size_bytes)
         for spare in fitting[:_TRIES_MAX]:
-            if has_no_other_user(self._path(spare.handle_id)):
+            if spare.file.has_no_other_user():
                 self._spares.remove(spare)
-                self._count(-spare.size_bytes)
+                self._given.add(spare.file)
+                self._count(-spare.file.size_bytes)
                 _rewritten.labels().inc()
-                return spare.handle_id
+                return spare.handle_id, spare.file
         return None
 
     def make_way(self, size_bytes: int, bytes_max: int) -> None:
@@ -121,8 +134,8 @@ class Spares:
 
     def _drop_oldest(self) -> None:
         spare = self._spares.pop(0)
-        self._path(spare.handle_id).unlink(missing_ok=True)
-        self._count(-spare.size_bytes)
+        self._count(-spare.file.size_bytes)
+        spare.file.remove()
 
     def _count(self, size_bytes: int) -> None:
         self.bytes_used += size_bytes
@@ -132,38 +145,13 @@ class Spares:
         return file_path(self._directory, self._prefix, handle_id)
 
 
-def has_no_other_user(path: Path) -> bool:
-    """Tell whether no process, this one included, has a file open or mapped; False if in doubt."""
-    if sys.platform != "linux":
-        return False
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        # A reader that opens the file while the lease lasts has the kernel signal its holder, and
-        # the signal that it sends by itself, SIGIO, would end the process; this one is ignored.
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
 def _users_are_counted(path: Path) -> bool:
     """Try it out: sandboxes and network file systems may refuse leases, or grant any."""
-    reading = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+    file = StoredFile(path)
     try:
-        counted = not has_no_other_user(path)
-        os.close(reading)
-        return counted and has_no_other_user(path)
+        file.write(memoryview(b"tried"))
+        with path.open("rb"):
+            counted = not file.has_no_other_user()
+        return counted and file.has_no_other_user()
     finally:
-        path.unlink(missing_ok=True)
-
-
-def _fits(spare_bytes: int, size_bytes: int) -> bool:
-    """More than half of the pages are there, and more than half of them are needed."""
-    return spare_bytes < 2 * size_bytes and size_bytes < 2 * spare_bytes
+        file.remove()

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import mmap
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from stagemesh.media import Handle
 from stagemesh.outcome import error_for
 from stagemesh.payload.files import ProbeFile, file_path, remove_dead, store_prefix
 from stagemesh.payload.spares import Spares
+from stagemesh.payload.stored import StoredFile
 from stagemesh.telemetry import metrics
 
 __all__ = ["DIGEST_AT_PUT_BYTES_MAX", "DIGEST_BYTES", "WARM_BYTES_MAX", "PayloadStore"]
@@ -41,18 +41,9 @@ _refused = metrics.counter("payload_puts_refused", "Puts that the store had no r
 Bytes = bytes | bytearray | memoryview
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """Where a payload is about to be written; `warm` if the file is there, from a released one."""
-
-    handle_id: HandleId
-    path: Path
-    warm: bool
-
-
 class _Entry(msgspec.Struct):
     request_id: str
-    path: Path
-    size_bytes: int
+    file: StoredFile
     digest: bytes
 
 
@@ -130,13 +121,13 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        place = self._admit(view.nbytes)
+        handle_id, file = self._admit(view.nbytes)
         try:
-            digest = _write(place, view)
+            digest = _write(file, view)
         except OSError as error:
             self._bytes_used -= view.nbytes
             raise _no_room(str(error)) from error
-        return self._keep(place, request_id, view.nbytes, digest)
+        return self._keep(handle_id, file, request_id, digest)
 
     async def put_large(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store in a thread; they must not change meanwhile.
@@ -145,8 +136,8 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        place = self._admit(view.nbytes)
-        work = self._writers.submit(_write, place, view)
+        handle_id, file = self._admit(view.nbytes)
+        work = self._writers.submit(_write, file, view)
         try:
             digest = await asyncio.wrap_future(work)
         except OSError as error:
@@ -155,9 +146,9 @@ class PayloadStore:
         except asyncio.CancelledError:
             self._bytes_used -= view.nbytes
             # The thread writes on; what it wrote goes when it is done.
-            work.add_done_callback(lambda _: place.path.unlink(missing_ok=True))
+            work.add_done_callback(lambda _: file.remove())
             raise
-        return self._keep(place, request_id, view.nbytes, digest)
+        return self._keep(handle_id, file, request_id, digest)
 
     def read(self, handle_id: str, request_id: str, offset: int = 0) -> memoryview:
         """Give the bytes of a handle from an offset, without copying them.
@@ -166,9 +157,9 @@ class PayloadStore:
             MeshError: With reason `handle_lost`, if there is no such handle of that request.
         """
         entry = self._entry(handle_id, request_id)
-        if entry.size_bytes <= offset:
+        if entry.file.size_bytes <= offset:
             return memoryview(b"")
-        with entry.path.open("rb") as file:
+        with entry.file.path.open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))[offset:]
 
     @staticmethod
@@ -198,8 +189,8 @@ class PayloadStore:
         going = owned.intersection(handle_ids) if handle_ids else set(owned)
         for handle_id in going:
             entry = self._entries.pop(handle_id)
-            self._bytes_used -= entry.size_bytes
-            self._spares.keep(entry.path, entry.size_bytes, self._clock())
+            self._bytes_used -= entry.file.size_bytes
+            self._spares.keep(entry.file, self._clock())
         owned -= going
         if not owned:
             self._requests.pop(request_id, None)
@@ -230,7 +221,7 @@ class PayloadStore:
             self.release(request_id)
         self._probe_file.close()
 
-    def _admit(self, size_bytes: int) -> _Place:
+    def _admit(self, size_bytes: int) -> tuple[HandleId, StoredFile]:
         if (
             self._closed
             or self._bytes_used + size_bytes > self._bytes_max
@@ -239,19 +230,21 @@ class PayloadStore:
             _refused.labels().inc()
             raise _no_room("the payload store is full", retryable=size_bytes <= self._bytes_max)
         self._bytes_used += size_bytes
-        spare_id = self._spares.take(size_bytes)
+        spare = self._spares.take(size_bytes)
         self._spares.make_way(size_bytes, self._bytes_max - self._bytes_used)
-        handle_id = spare_id or new_handle_id()
-        path = file_path(self._directory, self._prefix, handle_id)
-        return _Place(handle_id, path, warm=spare_id is not None)
+        if spare is not None:
+            return spare
+        handle_id = new_handle_id()
+        return handle_id, StoredFile(file_path(self._directory, self._prefix, handle_id))
 
-    def _keep(self, place: _Place, request_id: str, size_bytes: int, digest: bytes) -> Handle:
-        handle_id = place.handle_id
+    def _keep(
+        self, handle_id: HandleId, file: StoredFile, request_id: str, digest: bytes
+    ) -> Handle:
         if self._closed:
-            place.path.unlink(missing_ok=True)
-            self._bytes_used -= size_bytes
+            file.remove()
+            self._bytes_used -= file.size_bytes
             raise _no_room("the payload store is closed")
-        self._entries[handle_id] = _Entry(request_id, place.path, size_bytes, digest)
+        self._entries[handle_id] = _Entry(request_id, file, digest)
         self._requests.setdefault(request_id, set()).add(handle_id)
         self._leases[request_id] = self._clock() + self._lease_s
         _held.labels().set(self._bytes_used)
@@ -262,7 +255,7 @@ class PayloadStore:
             incarnation=self._incarnation,
             address=self.address,
             probe=self._probe_file.probe,
-            size_bytes=size_bytes,
+            size_bytes=file.size_bytes,
             digest=digest,
         )
 
@@ -274,20 +267,8 @@ class PayloadStore:
         return entry
 
 
-def _write(place: _Place, view: memoryview) -> bytes:
-    new = 0 if place.warm else os.O_CREAT | os.O_EXCL
-    fd = os.open(place.path, new | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        if place.warm:
-            os.ftruncate(fd, view.nbytes)
-        done = 0
-        while done < view.nbytes:
-            done += os.write(fd, view[done:])
-    except BaseException:
-        place.path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
+def _write(file: StoredFile, view: memoryview) -> bytes:
+    file.write(view)
     return PayloadStore.digest_at_put(view)
 
 

@@ -81,6 +81,7 @@ async def test_a_reader_that_opens_a_file_too_late_sees_nothing_of_the_next_payl
         with pytest.raises(MeshError, match="dropped"):
             await reader.get(handle)
     assert len(opened) == 1
+    store.close()
 
 
 @pytest.mark.invariant("PAYLOAD-INV-100")
@@ -94,3 +95,4 @@ async def test_a_view_never_changes_and_never_shrinks(tmp_path: Path, size_bytes
             store.release("req_1")
             store.put(bytes(MIB - smaller), "req_1")
         assert part == noise(size_bytes)[1:-1]
+    store.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ from tests.helpers.payloads import MIB, noise, store_in
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> PayloadStore:
-    return store_in(tmp_path, clock=lambda: 100.0)
+def store(tmp_path: Path) -> Iterator[PayloadStore]:
+    made = store_in(tmp_path, clock=lambda: 100.0)
+    yield made
+    made.close()
 
 
 def files_of(directory: Path) -> list[str]:
@@ -205,7 +208,7 @@ def inode_of(handle: Handle) -> int:
     return path.stat().st_ino
 
 
-@pytest.mark.parametrize("size_bytes", [MIB - 1, MIB, MIB + 1])
+@pytest.mark.parametrize("size_bytes", [MIB - 1, MIB])
 def test_a_put_is_written_to_a_released_file_of_about_its_size(
     store: PayloadStore, size_bytes: int
 ) -> None:
