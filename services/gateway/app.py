@@ -143,7 +143,7 @@ class Gateway:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=settings.lease_s,
-            warm_bytes_max=settings.payload_warm_bytes_max,
+            warm_bytes_max=0,  # What clients send is gone when their request is.
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(

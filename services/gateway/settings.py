@@ -5,7 +5,6 @@ from pathlib import Path
 
 from services.gateway.client import ClientPolicy
 from services.gateway.core.limits import EdgeLimits
-from stagemesh.payload import WARM_BYTES_MAX
 from stagemesh.rpc import Tls
 from stagemesh.settings import refuse_exposed, split_address
 
@@ -44,9 +43,6 @@ class Settings:
     """How long the bytes of one output may take."""
     payload_bytes_max: int = 1024 * 1024 * 1024
     """How much large input of clients is held at once."""
-    payload_warm_bytes_max: int = WARM_BYTES_MAX
-    """How much of that may be memory of payloads that are over, kept up to `lease_s` for the next
-    ones, since new memory is slow; 0 keeps none. It is at most an eighth of the directory."""
     payload_directory: Path = Path("/dev/shm")
     """Where the bytes of large inputs lie."""
     lease_s: float = 60.0
@@ -82,8 +78,8 @@ class Settings:
         for name, value in positive.items():
             if value <= 0:
                 raise ValueError(f"{name} must be above zero")
-        if min(self.drain_s, self.payload_warm_bytes_max) < 0:
-            raise ValueError("drain_s and payload_warm_bytes_max must not be negative")
+        if self.drain_s < 0:
+            raise ValueError("drain_s must not be negative")
 
     @property
     def server_tls(self) -> Tls | None:

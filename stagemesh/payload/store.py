@@ -231,7 +231,8 @@ class PayloadStore:
             raise _no_room("the payload store is full", retryable=size_bytes <= self._bytes_max)
         self._bytes_used += size_bytes
         spare = self._spares.take(size_bytes)
-        self._spares.make_way(size_bytes, self._bytes_max - self._bytes_used)
+        new_bytes = 0 if spare else size_bytes
+        self._spares.make_way(new_bytes, self._bytes_max - self._bytes_used)
         if spare is not None:
             return spare
         handle_id = new_handle_id()

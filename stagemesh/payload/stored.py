@@ -10,15 +10,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 __all__ = ["StoredFile"]
 
 _OPENED_AGAIN: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 # Of `madvise(2)`, since Linux 5.14; `mmap` does not name it.
 _MADV_POPULATE_READ: Final = 22
-# `madvise` holds the interpreter's lock, at about 0.3 ms a MiB.
-_POPULATED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+# Copies and `madvise` hold the interpreter's lock, at about 0.1 and 0.3 ms a MiB; between two of
+# them other threads get it, if they have waited for as long as the interpreter lets them.
+_COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
+_POPULATED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 class StoredFile:
@@ -98,8 +98,9 @@ class StoredFile:
             self._pages = mmap.mmap(fd, self.size_bytes)
             _fill_page_table(self._pages, view.nbytes)
         os.ftruncate(fd, view.nbytes)
-        # NumPy copies without the interpreter's lock, so that the event loop goes on.
-        np.copyto(np.ndarray(view.nbytes, np.uint8, self._pages), np.frombuffer(view, np.uint8))
+        for start in range(0, view.nbytes, _COPIED_AT_ONCE_BYTES):
+            end = min(start + _COPIED_AT_ONCE_BYTES, view.nbytes)
+            self._pages[start:end] = view[start:end]
 
 
 def _create(path: Path, view: memoryview) -> None:

@@ -194,7 +194,8 @@ async def test_a_tensor_travels_by_handle_and_is_released(tmp_path: Path) -> Non
         peer.link.send_frame(link_pb2.Frame(release=release))
         done = peer.submit("after")
         await peer.until_ended(done)  # Refused: this pool gives no text. The release came before.
-        assert not [name for name in os.listdir(tmp_path) if "-h_" in name]
+        handle_id = row.body.handle.handle_id
+        assert not [name for name in os.listdir(tmp_path) if handle_id in name]
 
 
 @pytest.mark.contract

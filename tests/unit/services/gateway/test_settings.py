@@ -41,7 +41,6 @@ def test_lists_and_parts_come_from_the_environment_too() -> None:
         {"payload": "127.0.0.1:0"},
         {"id": ""},
         {"drain_s": -1},
-        {"payload_warm_bytes_max": -1},
         {"window_units": 0},
         {"slow_s": 0},
         {"fetch_s": "soon"},
