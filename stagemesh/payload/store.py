@@ -91,11 +91,6 @@ class PayloadStore:
         """How many bytes are held, or promised to a put that is under way."""
         return self._bytes_used
 
-    @property
-    def next_sweep_s(self) -> float | None:
-        """When the first lease ends, by the store's clock; None while nothing is held."""
-        return min(self._leases.values(), default=None)
-
     def put(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store, at about 0.5 ms a MiB; see `put_large` for more than a few.
 
