@@ -130,6 +130,8 @@ class StageWorker:
                     self._orders.rows(attempt.link, ready)
                 if attempt.lanes_open == 0:
                     self._endings.engine_let_go(attempt)
+                elif attempt.lanes_awaited == 0:
+                    self._endings.finish(attempt)
                 elif not ready and attempt.held_bytes > self._limits.outbox_bytes_max:
                     self._endings.fail(attempt, error_for("slow_consumer"))
         self._progress.moved(now_s)
