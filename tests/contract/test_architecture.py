@@ -212,7 +212,7 @@ def test_nothing_of_ours_forks_a_process_with_threads() -> None:
 def test_no_streamed_call_is_read_without_somebody_who_can_cancel_it() -> None:
     """A call that is dropped stays open, so it has a name and an owner: never `async for` on it."""
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        f"{path.relative_to(ROOT)}:{node.iter.lineno}"
         for path in sources("services", "stagemesh")
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.AsyncFor | ast.comprehension)
