@@ -7,8 +7,8 @@ from stagemesh.outcome.table import (
     SHOULD_RETRY_HEADER,
     Status,
     is_client_error,
-    is_refusal,
     outcome_of,
+    refuses,
     retry_headers,
     status_of,
 )
@@ -43,9 +43,9 @@ __all__ = [
     "default_reason",
     "error_for",
     "is_client_error",
-    "is_refusal",
     "is_retryable",
     "outcome_of",
+    "refuses",
     "retry_headers",
     "status_of",
 ]

@@ -20,8 +20,8 @@ __all__ = [
     "SHOULD_RETRY_HEADER",
     "Status",
     "is_client_error",
-    "is_refusal",
     "outcome_of",
+    "refuses",
     "retry_headers",
     "status_of",
 ]
@@ -138,7 +138,7 @@ def is_client_error(code: ErrorCode) -> bool:
     return code in _CLIENT
 
 
-def is_refusal(code: ErrorCode) -> bool:
+def refuses(code: ErrorCode) -> bool:
     """Tell whether a worker that says so took nothing, so that another may be asked at once."""
     return _REJECTED.get(code) is _NO_ROOM
 

@@ -185,6 +185,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         self.models = list(models)
         self.script = script
         self.id = "orchestrator-0"
+        self.revision = "r1"
         self.deadline_s = 0.0
         """Of its pipelines."""
         self.state = link_pb2.PROCESS_STATE_READY
@@ -330,7 +331,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
     def _pipelines(self) -> list[link_pb2.PublishedPipeline]:
         return [
             link_pb2.PublishedPipeline(
-                model=model, revision="r1", ready=True, deadline_s=self.deadline_s
+                model=model, revision=self.revision, ready=True, deadline_s=self.deadline_s
             )
             for model in self.models
         ]

@@ -83,6 +83,11 @@ class Peer:
         """Whether it publishes a pipeline under this name."""
         return model in self.models
 
+    def revision_of(self, model: str) -> str:
+        """Give the revision of the pipeline that it publishes under this name, or nothing."""
+        published = self.models.get(model)
+        return "" if published is None else published.revision
+
     def has_room(self, size_bytes: int) -> bool:
         """Whether so much more may wait on the link, with a half of it left for the rest."""
         return 2 * (self.link.waiting_bytes + size_bytes) <= self._outbox_bytes_max
@@ -94,6 +99,7 @@ class Peer:
             MeshError: If it is the request's first owner and the request is too large.
         """
         slot = self.slots.next()
+        exchange.journal.opened(self.revision_of(exchange.request.model))
         frames = open_frames(
             slot=slot,
             request_id=exchange.request_id,

@@ -21,7 +21,7 @@ from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, is_refusal
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, refuses
 
 __all__ = [
     "break_off",
@@ -209,7 +209,7 @@ def _may_be_refused(attempt: Attempt, error: ErrorInfo) -> bool:
     begun = any(other.state in _BEGUN for other in beside)
     taken = any(feed.accepted for other in beside for feed in other.feeds.values())
     submitted = attempt.state is AttemptState.SUBMITTED
-    return is_refusal(error.code) and submitted and not begun and not taken
+    return refuses(error.code) and submitted and not begun and not taken
 
 
 def _refused(state: State, attempt: Attempt, error: ErrorInfo) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for, is_refusal
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for, refuses
 
 __all__ = ["ProcessState", "outcome_for", "refusal"]
 
@@ -38,4 +38,4 @@ def outcome_for(code: ErrorCode, *, started: bool) -> Outcome:
         return Outcome.CANCELLED
     if code is ErrorCode.DEADLINE:
         return Outcome.DEADLINE_EXCEEDED
-    return Outcome.REJECTED if is_refusal(code) and not started else Outcome.FAILED
+    return Outcome.REJECTED if refuses(code) and not started else Outcome.FAILED
