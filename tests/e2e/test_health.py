@@ -85,10 +85,10 @@ async def standing_still(mesh: E2eMesh, *names: str) -> AsyncIterator[list[int]]
 async def test_an_engine_that_is_wedged_is_left_alone_and_its_work_is_done_elsewhere(
     mesh: E2eMesh, http: httpx.AsyncClient
 ) -> None:
-    """One request hangs its engine; those beside it go on at the other, and so does who comes."""
+    """One request hangs its engine, which answers no abort either; what it had goes elsewhere."""
     pair = ("thinker-0", "thinker-1")
     async with asyncio.TaskGroup() as tasks:
-        body = {"model": "echo", "messages": user(tokens=9, hang_at=3)}
+        body = {"model": "echo", "messages": user(tokens=9, hang_at=3, ignore_abort=True)}
         wedge = tasks.create_task(hear(http, body))
         counts = await until(lambda: mesh.inflight(*pair), lambda now: sum(now) == 1, 5)
         wedged, other = pair if counts == [1, 0] else pair[::-1]
@@ -96,13 +96,15 @@ async def test_an_engine_that_is_wedged_is_left_alone_and_its_work_is_done_elsew
         body = {"model": "echo", "messages": user(tokens=900, each_ms=10)}
         tasks.create_task(hear(http, body, heard=moving))
         await until(lambda: mesh.inflight(other), lambda now: now == [1], 5)
-        body = {"model": "echo", "messages": user(tokens=5, first_ms=4_000)}
+        silent = user(tokens=5, first_ms=4_000, ignore_abort=True)
+        body = {"model": "echo", "messages": silent}
         beside = [tasks.create_task(hear(http, body)) for _ in range(4)]
         await until(lambda: mesh.inflight(wedged, other), lambda now: now == [3, 3], 5)
         begun_s = time.monotonic()
         await until(lambda: mesh.inflight(other), lambda now: now == [6], 2 * STALL_S)
         assert time.monotonic() - begun_s < STALL_S + 1
-        assert await states(mesh, other) == ["ready"]
+        both = ["stalled", "ready"]
+        await until(lambda: states(mesh, wedged, other), lambda now: now == both, 1)
         asked = await hear(http, {"model": "echo", "messages": user(tokens=3)})
         asked.complete(words(3))
         assert asked.first_s < 1
@@ -113,7 +115,26 @@ async def test_an_engine_that_is_wedged_is_left_alone_and_its_work_is_done_elsew
     # It hung two engines at the same point: that is its own doing, and not worth another try.
     assert (ended.text(), ended.error["code"]) == (words(3), "engine_error")
     assert ended.error["stage"] == "thinker"
-    await until(lambda: states(mesh, *pair), lambda now: now == ["ready", "ready"], 10)
+    # Nobody but an operator ends an engine that hangs; its replica is left alone until then.
+    await until(lambda: states(mesh, wedged), lambda now: now == ["stalled"], 3 * STALL_S)
+    for name in pair:
+        before = await mesh.one(name)
+        mesh.kill(name)
+        await mesh.back(name, before)
+    await mesh.settled()
+
+
+async def test_an_attempt_that_hangs_is_given_up_and_its_replica_goes_on(
+    mesh: E2eMesh, http: httpx.AsyncClient
+) -> None:
+    """Its engine answers the abort, so that it moves again; it does not get the same work back."""
+    body = {"model": "echo", "messages": user(tokens=9, hang_at=3)}
+    heard = await hear(http, body)
+    assert (heard.text(), heard.error["code"]) == (words(3), "engine_error")
+    pair = ("thinker-0", "thinker-1")
+    await until(lambda: states(mesh, *pair), lambda now: now == ["ready", "ready"], 5)
+    for name in pair:
+        assert (await mesh.metrics(name))["stagemesh_worker_attempts_total"] > 0
     await mesh.settled()
 
 
@@ -185,22 +206,27 @@ async def test_a_pause_that_is_shorter_than_patience_costs_a_busy_worker_nothing
 async def test_while_one_replica_is_alive_all_is_ready_and_with_none_new_work_is_told_so(
     mesh: E2eMesh, http: httpx.AsyncClient
 ) -> None:
-    before = [await mesh.one(name) for name in TALKERS]
-    mesh.kill(TALKERS[0])
-    assert await health(mesh, "talk") == {"talk": True}
-    assert (await listed(http))["talk"]
-    (await hear(http, {**TALK, "messages": user(tokens=3)})).complete(words(3))
-    await mesh.back(TALKERS[0], before[0])
+    pair = ("thinker-0", "thinker-1")
+    before = await mesh.one(pair[0])
+    mesh.kill(pair[0])
+    assert await health(mesh, "echo", "talk") == {"echo": True, "talk": True}
+    assert await listed(http) == {"echo": True, "talk": True}
+    (await hear(http, {"model": "echo", "messages": user(tokens=3)})).complete(words(3))
+    await mesh.back(pair[0], before)
     # Nobody is there for longer than a request waits: they stand still, so nobody comes back.
-    async with standing_still(mesh, *TALKERS):
-        await until(lambda: listed(http), lambda now: not now["talk"], 9)
+    async with standing_still(mesh, *pair):
+        none = {"echo": False, "talk": False}
+        await until(lambda: listed(http), lambda now: now == none, 9)
+        assert (await http.get("/ready")).status_code == 503
         begun_s = time.monotonic()
-        answer = await http.post("/v1/chat/completions", json={**TALK, "messages": user(tokens=3)})
+        body = {"model": "echo", "messages": user(tokens=3)}
+        answer = await http.post("/v1/chat/completions", json=body)
         assert time.monotonic() - begun_s < 12
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (429, "no_replica")
         assert int(answer.headers["retry-after"]) >= 1
-    await until(lambda: listed(http), lambda now: now["talk"], 10)
+    both = {"echo": True, "talk": True}
+    await until(lambda: listed(http), lambda now: now == both, 10)
     await mesh.settled(8)
 
 
