@@ -73,7 +73,10 @@ class Program:
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
         limits = CoreSettings(
-            orchestrators=settings.orchestrators, slow_s=settings.slow_s, stall_s=settings.stall_s
+            orchestrators=settings.orchestrators,
+            slow_s=settings.slow_s,
+            stall_s=settings.stall_s,
+            lease_s=settings.lease_s,
         )
         self._core = Orchestrator(mesh, limits)
         ledger = Ledger(registry, self._presence.readiness())

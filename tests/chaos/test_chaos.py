@@ -32,7 +32,8 @@ CLIENTS: Final = 16
 BACK_S: Final = 60.0
 MEMORY_MIB: Final = 200
 KEPT: Final = ("requests", "running", "waiting", "input_bytes", "client_slots", "attempts")
-TOMBSTONES_S: Final = 30.0
+LEASE_S: Final = 18.0
+"""So long a worker keeps what an orchestrator could not tell it to drop."""
 
 
 class Trouble:
@@ -88,6 +89,7 @@ def trouble(tmp_path: Path) -> Iterator[Trouble]:
     environment = {
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "STAGEMESH_PAYLOAD_DIRECTORY": str(payloads),
+        "STAGEMESH_LEASE_S": str(LEASE_S),
     }
     size = ("--gateways", "2", "--orchestrators", "2")
     try:
@@ -117,7 +119,7 @@ async def test_every_request_ends_once_and_nothing_is_left_whatever_happens(
             load.over = True
         watching.cancel()
         await until(trouble.not_ready, lambda left: not left, BACK_S)
-        await mesh.settled(20)
+        await mesh.settled(LEASE_S + 8)
         await _serves(mesh)
         await until(trouble.kept, lambda left: not left, 5)
 

@@ -42,7 +42,8 @@ def _explained(one: Ended, faults: Sequence[Done]) -> bool:
         # Nobody can be told anything by a process that is dead; one that stands still goes on.
         return any(fault.name == one.door and fault.kind is Kind.KILL for fault in felt)
     if one.how in _OWNERS:
-        return any(fault.name.startswith("orchestrator") for fault in felt)
+        # A gateway that has just begun, or stood still, has no links for a moment.
+        return any(f.name.startswith("orchestrator") or f.name == one.door for f in felt)
     of_its_pools = [fault for fault in felt if fault.name.rpartition("-")[0] in POOLS[one.model]]
     if one.how in _REPLICAS:
         return bool(of_its_pools)

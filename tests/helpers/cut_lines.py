@@ -45,6 +45,7 @@ class CutLine:
         host, _, port = target.rpartition(":")
         self._target = host, int(port)
         self._pairs: set[_Pair] = set()
+        self._relays: set[asyncio.Task[None]] = set()
         self._silent = False
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
 
@@ -55,9 +56,10 @@ class CutLine:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for pair in list(self._pairs):
-            pair.reset()
-            pair.open.set()
+        for relay in self._relays:
+            relay.cancel()
+        if self._relays:
+            await asyncio.wait(self._relays)
 
     def reset(self) -> None:
         """Break all connections; new ones may come at once."""
@@ -76,7 +78,12 @@ class CutLine:
         for pair in self._pairs:
             pair.open.set()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relay = asyncio.create_task(self._relay(reader, writer))
+        self._relays.add(relay)
+        relay.add_done_callback(self._relays.discard)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             back, there = await asyncio.open_connection(*self._target)
         except OSError:
@@ -92,6 +99,7 @@ class CutLine:
                 both.create_task(pair.pump(back, writer))
         finally:
             self._pairs.discard(pair)
+            pair.reset()
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ class SlowLine:
         self._target = host, int(port)
         self._every_s = every_s
         self._hasty = asyncio.Event()
+        self._relays: set[asyncio.Task[None]] = set()
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
 
     async def __aenter__(self) -> Self:
@@ -31,22 +32,34 @@ class SlowLine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._hasty.set()
         self._server.close()
+        for relay in self._relays:
+            relay.cancel()
+        if self._relays:
+            await asyncio.wait(self._relays)
 
     def hasten(self) -> None:
         """Relay all that is there, and what comes, at once."""
         self._hasty.set()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relay = asyncio.create_task(self._relay(reader, writer))
+        self._relays.add(relay)
+        relay.add_done_callback(self._relays.discard)
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         there.setblocking(False)
         await asyncio.get_running_loop().sock_connect(there, self._target)
         back, ahead = await asyncio.open_connection(sock=there, limit=BUFFER_BYTES)
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._hurry(reader, ahead))
-            both.create_task(self._dawdle(back, writer))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._hurry(reader, ahead))
+                both.create_task(self._dawdle(back, writer))
+        finally:
+            writer.transport.abort()
+            ahead.transport.abort()
 
     @staticmethod
     async def _hurry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

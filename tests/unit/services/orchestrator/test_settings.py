@@ -39,6 +39,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         {"drain_s": -1.0},
         {"slow_s": 0.0},
         {"stall_s": 0.0},
+        {"lease_s": 0.0},
         {"payload_bytes_max": 0},
         {"link": "127.0.0.1:0"},
         {"link": "nowhere"},
