@@ -7,8 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+import httpx
+
 from stagemesh.cli.ports import free_ports
-from tests.helpers.e2e_mesh import E2eMesh
+from tests.helpers.e2e_mesh import E2eMesh, until
 
 __all__ = ["CutLine", "cut_lines"]
 
@@ -60,6 +62,11 @@ class CutLine:
             relay.cancel()
         if self._relays:
             await asyncio.wait(self._relays)
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._pairs)
 
     def reset(self) -> None:
         """Break all connections; new ones may come at once."""
@@ -118,7 +125,29 @@ async def cut_lines(mesh: E2eMesh) -> AsyncIterator[dict[str, CutLine]]:
                 lines[entry["id"]] = line
                 entry["address"] = line.address
         _replace(path, json.dumps(found))
+        await _moved(mesh, lines)
         yield lines
+
+
+async def _moved(mesh: E2eMesh, lines: dict[str, CutLine]) -> None:
+    """Wait until everybody is linked through the relays, and says so."""
+    gateways = [one for one in mesh.processes() if one["role"] == "gateway"]
+    orchestrators = sum(name.startswith("orchestrator") for name in lines)
+
+    async def linked() -> bool:
+        counts = {name: line.connections for name, line in lines.items()}
+        return all(
+            count >= (len(gateways) if name.startswith("orchestrator") else orchestrators)
+            for name, count in counts.items()
+        )
+
+    async def told() -> list[tuple[int, int]]:
+        async with httpx.AsyncClient(timeout=10) as http:
+            answers = [await http.get(f"http://{one['address']}/ready") for one in gateways]
+        return [(answer.status_code, answer.json()["links"]) for answer in answers]
+
+    await until(linked, bool, 20)
+    await until(told, lambda all_: all_ == [(200, orchestrators)] * len(gateways), 20)
 
 
 def _replace(path: Path, text: str) -> None:
