@@ -37,8 +37,9 @@ def test_a_fence_silences_lower_epochs_without_a_word() -> None:
     assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
 
 
+@pytest.mark.invariant("ORCH-INV-203")
 def test_a_fence_does_not_silence_the_answer_to_an_abort() -> None:
-    """One orchestrator may be both owners: it aborts what it had, and fences it with one message."""
+    """One orchestrator may be both owners: it aborts what it had and fences it at once."""
     worker = Stepped()
     (a,) = worker.start()
     worker.step(seen.AbortAsked(link=LINK, slot=1, cause="opened again"))
