@@ -102,14 +102,18 @@ async def test_a_client_at_1_kib_per_s_holds_back_itself_and_ends_typed_after_sl
     async def ends() -> float:
         return (await mesh.metrics("orchestrator-0")).get(ENDED, 0.0)
 
-    async def held() -> float:
-        return (await mesh.metrics("talker-0"))["stagemesh_worker_held_bytes"]
+    async def outputs() -> float:
+        return (await mesh.metrics("orchestrator-0"))["stagemesh_orchestrator_outputs_total"]
 
     before, usual_ms, sizes = await ends(), await latency_ms(http), mesh.rss_mib()
+    made_before = await outputs()
     async with SlowLine(target) as line, asyncio.TaskGroup() as tasks:
         begun_s = time.monotonic()
         asked = tasks.create_task(ask(line))
-        await until(held, lambda now: now > 0, SLOW_S)
+        made = await until(outputs, lambda now: now > made_before, SLOW_S)
+        while (now := await outputs()) != made:  # Credit stops it, in the end.
+            made = now
+            await asyncio.sleep(0.1)
         slowed_ms = await latency_ms(http)
         growth = {name: size - sizes[name] for name, size in mesh.rss_mib().items()}
         await until(ends, lambda now: now == before + 1, 2 * SLOW_S)
@@ -147,7 +151,8 @@ async def test_an_answer_that_outgrows_the_journal_ends_typed_and_no_other_notic
     body = {
         "model": "talk",
         "messages": user(
-            thinker={"tokens": 600_000, "batch": 1_000}, talker={"reject": "OVERLOADED"}
+            thinker={"tokens": 600_000, "batch": 1_000, "each_ms": 4},
+            talker={"reject": "OVERLOADED"},
         ),
         "modalities": ["text", "audio"],
         "audio": {"voice": "any", "format": "pcm16"},

@@ -12,6 +12,9 @@ __all__ = ["SlowLine"]
 PIECE_BYTES = 1024
 BUFFER_BYTES = 4096
 """Of its own end of the connection: a large one would only hide that it does not read."""
+SEGMENT_BYTES = 1460
+"""As on a real line: on loopback one segment is larger than the whole buffer, which then opens so
+seldom that the server takes a client that does read for one that does not."""
 FAST_BYTES = 64 * 1024
 
 
@@ -50,6 +53,7 @@ class SlowLine:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
         there.setblocking(False)
         await asyncio.get_running_loop().sock_connect(there, self._target)
         back, ahead = await asyncio.open_connection(sock=there, limit=BUFFER_BYTES)
