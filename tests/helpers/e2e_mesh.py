@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stagemesh.cli.ports import free_ports
 from stagemesh.cli.status import gather_status
 
-__all__ = ["ROOT", "E2eMesh", "running_mesh", "shared_memory", "until"]
+__all__ = ["CLI", "ROOT", "E2eMesh", "running_mesh", "shared_memory", "until"]
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -79,6 +79,11 @@ class Peer:
         """Whether it is ready, and neither draining nor delisted."""
         return self._ready and self.listed and not self._gone
 
+    @property
+    def ready(self) -> bool:
+        """Whether it takes work, and can serve at least one of its models now."""
+        return self.takes_work and any(model.ready for model in self.models.values())
+
     def has_model(self, model: str) -> bool:
         """Whether it publishes a pipeline under this name."""
         return model in self.models

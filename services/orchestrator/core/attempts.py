@@ -92,6 +92,8 @@ def stall_attempt(state: State, attempt: Attempt) -> None:
     """Give up an attempt whose replica stands still; its engine slot stays taken."""
     if attempt.running:
         error = attempt.error("replica_lost", "The replica has work and makes no step.")
+        # It may answer aborts and so seem to move, with nothing to do and the least load.
+        attempt.group.avoid.add(attempt.replica.link)
         set_aside(state, attempt, "stalled")
         attempt.group.crash(attempt.role)
         attempt.group.lose(Loss.CRASH, error)

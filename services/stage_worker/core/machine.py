@@ -249,7 +249,9 @@ class StageWorker:
         if not self._epochs.admit(event.link, event.request_id, event.epoch):
             return
         for attempt in self._attempts.of_request(event.request_id):
-            if attempt.submission.epoch < event.epoch:
+            # Who asked for a stop may still be there, and holds an engine slot until it is told.
+            stopping = attempt.state is State.STOPPING
+            if attempt.submission.epoch < event.epoch and not stopping:
                 self._abandon(attempt, now_s)
         self._epochs.claim(event)
 

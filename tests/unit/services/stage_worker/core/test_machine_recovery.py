@@ -39,6 +39,18 @@ def test_a_fence_silences_lower_epochs_without_a_word() -> None:
     assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
 
 
+@pytest.mark.invariant("ORCH-INV-203")
+def test_a_fence_does_not_silence_the_answer_to_an_abort() -> None:
+    """One orchestrator may be both owners: it aborts what it had and fences it at once."""
+    worker = Stepped()
+    (a,) = worker.start()
+    worker.step(seen.AbortAsked(link=LINK, slot=1, cause="opened again"))
+    assert worker.step(seen.FenceRaised(link=LINK, request_id="req_a", epoch=2)) == []
+    effects = worker.pieces(Piece(attempt=a, error=error_for("aborted")))
+    (answer,) = of_kind(effects, do.SendTerminal)
+    assert (answer.slot, answer.terminal.outcome) == (1, Outcome.CANCELLED)
+
+
 def test_a_fence_is_answered_with_the_payloads_that_it_claims() -> None:
     worker = Stepped()
     fence = seen.FenceRaised(link=LINK, request_id="req_a", epoch=2, handle_ids=("h1", "h2"))
