@@ -72,10 +72,17 @@ class Program:
         self._error: Exception | None = None
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
-        self._core = Orchestrator(mesh, CoreSettings(orchestrators=settings.orchestrators))
+        limits = CoreSettings(
+            orchestrators=settings.orchestrators,
+            slow_s=settings.slow_s,
+            stall_s=settings.stall_s,
+            lease_s=settings.lease_s,
+        )
+        self._core = Orchestrator(mesh, limits)
         ledger = Ledger(registry, self._presence.readiness())
         ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
         ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        ledger.watch_kept(self._core.footprint)
         self._driver = Driver(
             self._core, observer=ledger, published=self._published, failed=self._fail
         )

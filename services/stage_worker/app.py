@@ -173,10 +173,14 @@ class Program:
         _log.info("listening", extra={"address": self.address, "pool": self._pool.name})
 
     async def _load(self, engine: Engine) -> ModelCard | None:
-        """Load the engine; None if that failed, or was given up."""
+        """Load the engine; None if that failed, took too long, or was given up."""
         self._loading = asyncio.create_task(engine.load(_tell_progress), name="load")
         try:
-            model = await self._loading
+            async with asyncio.timeout(self._settings.load_s):
+                model = await self._loading
+        except TimeoutError:
+            _log.error("load_failed", extra={"after_s": self._settings.load_s})
+            return None
         except asyncio.CancelledError:
             if not self._stopping:
                 raise

@@ -27,6 +27,8 @@ class Settings:
     """Where others reach `listen`, for the payloads held here; empty means at `listen` itself."""
     metrics: str = ""
     """Where `/metrics` is served; empty means nowhere."""
+    load_s: float = 1800.0
+    """How long the engine may take to load its model."""
     drain_s: float = 30.0
     """How long attempts may go on after SIGTERM."""
     stall_s: float = 30.0
@@ -65,8 +67,8 @@ class Settings:
             raise ValueError("drain_s, orphan_s and payload_bytes_max must not be negative")
         if self.payload_warm_bytes_max < 0:
             raise ValueError("payload_warm_bytes_max must not be negative")
-        if min(self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
-            raise ValueError("stall_s, lease_s and outbox_bytes_max must be above zero")
+        if min(self.load_s, self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
+            raise ValueError("load_s, stall_s, lease_s and outbox_bytes_max must be above zero")
         if self.advertise:
             split_address(self.advertise)
 

@@ -7,6 +7,8 @@ as the process lives, so that others can tell a living store from a dead one wit
 import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -38,8 +40,7 @@ class ProbeFile:
         """
         self.path = directory / f"{prefix}-probe"
         token = os.urandom(_TOKEN_BYTES)
-        self._fd = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._fd = _create_locked(self.path)
         os.write(self._fd, token)
         self.probe = f"{self.path}#{token.hex()}"
         _probe_files.add(self)
@@ -135,10 +136,11 @@ def remove_dead(directory: Path, holder_id: str) -> int:
             prefixes.setdefault(match[1], []).append(path)
     removed = 0
     for prefix, paths in prefixes.items():
-        if not _lives(directory / f"{prefix}-probe"):
-            for path in paths:
-                path.unlink(missing_ok=True)
-            removed += len(paths)
+        with _kept_dead(directory / f"{prefix}-probe") as dead:
+            if dead:
+                for path in paths:
+                    path.unlink(missing_ok=True)
+                removed += len(paths)
     return removed
 
 
@@ -146,15 +148,37 @@ def _glob_safe(name: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 
-def _lives(probe_path: Path) -> bool:
+def _create_locked(path: Path) -> int:
+    """Create a file that is locked from its first moment on, for all that others can tell.
+
+    Whoever removes the dead may find it before it is locked. That one holds a lock while it
+    removes, so once ours is granted the file has either been spared or is gone, and is made again.
+    """
+    while True:
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)
+
+
+@contextmanager
+def _kept_dead(probe_path: Path) -> Iterator[bool]:
+    """Tell whether a store is dead; as long as the block lasts it cannot come to life."""
     try:
         fd = os.open(probe_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return False
+        yield True
+        return
+    except PermissionError:
+        yield False  # Of another user, whose holder may have any name.
+        return
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            dead = True
+        except BlockingIOError:
+            dead = False
+        yield dead
     finally:
         os.close(fd)
-    return False

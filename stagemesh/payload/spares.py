@@ -67,11 +67,6 @@ class Spares:
             share = room.f_blocks * room.f_frsize // _SHARE_OF_DIRECTORY
             self._bytes_max = min(bytes_max, share)
 
-    @property
-    def next_sweep_s(self) -> float | None:
-        """When the oldest file goes; None if there is none."""
-        return self._spares[0].until_s if self._spares else None
-
     def keep(self, file: StoredFile, now_s: float) -> None:
         """Take over the file of a released payload, or remove it; its name is gone on return."""
         self._given.discard(file)

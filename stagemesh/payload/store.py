@@ -106,14 +106,6 @@ class PayloadStore:
         """How many bytes of released files are kept for puts to come."""
         return self._spares.bytes_used
 
-    @property
-    def next_sweep_s(self) -> float | None:
-        """When the first lease ends, by the store's clock; None while there is nothing to drop."""
-        ends = [*self._leases.values()]
-        if self._spares.next_sweep_s is not None:
-            ends.append(self._spares.next_sweep_s)
-        return min(ends, default=None)
-
     def put(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store, at about 0.5 ms a MiB; see `put_large` for more than a few.
 

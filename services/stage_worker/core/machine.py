@@ -130,6 +130,8 @@ class StageWorker:
                     self._orders.rows(attempt.link, ready)
                 if attempt.lanes_open == 0:
                     self._endings.engine_let_go(attempt)
+                elif attempt.lanes_awaited == 0:
+                    self._endings.finish(attempt)
                 elif not ready and attempt.held_bytes > self._limits.outbox_bytes_max:
                     self._endings.fail(attempt, error_for("slow_consumer"))
         self._progress.moved(now_s)
@@ -247,7 +249,9 @@ class StageWorker:
         if not self._epochs.admit(event.link, event.request_id, event.epoch):
             return
         for attempt in self._attempts.of_request(event.request_id):
-            if attempt.submission.epoch < event.epoch:
+            # Who asked for a stop may still be there, and holds an engine slot until it is told.
+            stopping = attempt.state is State.STOPPING
+            if attempt.submission.epoch < event.epoch and not stopping:
                 self._abandon(attempt, now_s)
         self._epochs.claim(event)
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from statistics import mode
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_attempts_of_one_pace_travel_in_one_batch_for_each_step(tmp_path: 
         slots = [peer.submit(scripted(tokens=12, each_ms=20)) for _ in range(32)]
         await peer.until_ended(*slots)
     assert all(peer.slots[slot].text.endswith(" w11") for slot in slots)
-    assert max(peer.batches) == 32
+    assert mode(peer.batches) == 32
     assert len(peer.batches) <= 3 * 12
 
 

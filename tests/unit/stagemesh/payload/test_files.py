@@ -1,5 +1,6 @@
 """Names of files, probes, and whose files may be removed."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -44,6 +45,39 @@ def test_a_living_store_of_the_same_holder_is_left_alone(tmp_path: Path) -> None
     assert remove_dead(tmp_path, "w") == 0
     living.let_go()
     assert remove_dead(tmp_path, "w") == 1
+
+
+def test_a_store_that_is_just_being_made_is_whole_even_if_it_was_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead are removed between the moment when the probe is there and that of its lock."""
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.undo()
+        assert remove_dead(tmp_path, "w") == 1
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    made = ProbeFile(tmp_path, store_prefix("w", 1))
+    assert matches_probe(made.probe)
+    assert remove_dead(tmp_path, "w") == 0
+    made.close()
+
+
+def test_what_another_user_holds_is_no_business_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, "w", 1)
+    theirs = names(tmp_path)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert remove_dead(tmp_path, "w") == 0
+    monkeypatch.undo()
+    assert names(tmp_path) == theirs
 
 
 def test_data_without_its_probe_is_dead(tmp_path: Path) -> None:

@@ -146,17 +146,6 @@ def test_a_lease_ends_unless_it_is_renewed(store: PayloadStore) -> None:
     assert store.bytes_used == 0
 
 
-def test_the_next_sweep_is_when_the_first_lease_ends(store: PayloadStore) -> None:
-    store.put(b"a", "req_1")
-    store.put(b"b", "req_2")
-    store.renew("req_1", 130.0)
-    assert store.next_sweep_s == 160.0
-
-
-def test_an_empty_store_needs_no_sweep(store: PayloadStore) -> None:
-    assert store.next_sweep_s is None
-
-
 def test_close_leaves_nothing_and_takes_nothing(store: PayloadStore, tmp_path: Path) -> None:
     store.put(b"a", "req_1")
     store.close()
@@ -263,7 +252,6 @@ def test_without_warm_bytes_a_released_file_is_removed(tmp_path: Path) -> None:
 def test_a_sweep_gives_an_idle_store_its_memory_back(store: PayloadStore) -> None:
     store.put(bytes(MIB), "req_1")
     store.release("req_1")
-    assert store.next_sweep_s == 160.0
     assert store.sweep(160.0) == 0  # No handle was dropped.
     assert store.warm_bytes == 0
 
