@@ -84,13 +84,13 @@ class E2eMesh:
             self._lines.put(line.strip())
         self._lines.put("it ended")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_s: float = READY_S) -> None:
         """Wait until the launcher says so, and until every process is linked."""
-        deadline_s = time.monotonic() + READY_S
+        deadline_s = time.monotonic() + within_s
         try:
-            assert self._lines.get(timeout=READY_S) == "ready", self.said
+            assert self._lines.get(timeout=within_s) == "ready", self.said
         except Empty:
-            raise AssertionError(f"not ready within {READY_S} s; it said:\n{self.said}") from None
+            raise AssertionError(f"not ready within {within_s} s; it said:\n{self.said}") from None
         while not all(one["state"] == "ready" for one in self.asked_status()):
             assert time.monotonic() < deadline_s, self.said
 
@@ -233,7 +233,11 @@ _HOLDINGS: Final = (
 
 @contextmanager
 def running_mesh(
-    file: Path, folder: Path, *more: str, environment: Mapping[str, str] | None = None
+    file: Path,
+    folder: Path,
+    *more: str,
+    environment: Mapping[str, str] | None = None,
+    ready_s: float = READY_S,
 ) -> Iterator[E2eMesh]:
     """Run a mesh for as long as the block lasts; whatever happens, it is gone afterwards."""
     http, grpc = _addresses()
@@ -248,7 +252,7 @@ def running_mesh(
     with process:
         mesh = E2eMesh(process, http=http, grpc=grpc, errors=said, environ=environ)
         try:
-            mesh.wait_ready()
+            mesh.wait_ready(ready_s)
             yield mesh
         finally:
             if process.poll() is None:

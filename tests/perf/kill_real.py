@@ -33,6 +33,8 @@ MESHES: Final = {"ctranslate2": "demo-light.yaml", "vllm": "demo.yaml"}
 PROMPTS: Final = 16
 WINDOW_UNITS: Final = 1 << 20
 """More than all tokens: this client is never slow."""
+READY_S: Final = 600.0
+"""Two engines load at once, on as many cores as there are."""
 ANSWERS_S: Final = 300.0
 LOOK_S: Final = 0.002
 
@@ -116,7 +118,7 @@ def two_workers(engine: str, folder: Path) -> Iterator[E2eMesh]:
     whole = {"pools": {"thinker": pool}, "pipelines": {"smollm2": demo["pipelines"]["smollm2"]}}
     file = folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(whole, sort_keys=False))
-    with running_mesh(file, folder) as mesh:
+    with running_mesh(file, folder, ready_s=READY_S) as mesh:
         yield mesh
 
 

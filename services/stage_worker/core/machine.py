@@ -189,7 +189,7 @@ class StageWorker:
 
     def _submitted(self, event: seen.Submitted, now_s: float) -> None:
         submission = event.submission
-        if self._epochs.admit(event.link, submission.request_id, submission.epoch):
+        if self._epochs.admit(event.link, submission.request_id, submission.epoch, now_s):
             self._admission.take(
                 event.link,
                 submission,
@@ -246,7 +246,7 @@ class StageWorker:
             self._admission.aborted(event.link, event.slot)
 
     def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
-        if not self._epochs.admit(event.link, event.request_id, event.epoch):
+        if not self._epochs.admit(event.link, event.request_id, event.epoch, now_s):
             return
         for attempt in self._attempts.of_request(event.request_id):
             # Who asked for a stop may still be there, and holds an engine slot until it is told.
@@ -256,10 +256,10 @@ class StageWorker:
         self._epochs.claim(event)
 
     def _renew_asked(self, event: seen.RenewAsked, now_s: float) -> None:
-        self._epochs.renew(event)
+        self._epochs.renew(event, now_s)
 
     def _release_asked(self, event: seen.ReleaseAsked, now_s: float) -> None:
-        self._epochs.release(event)
+        self._epochs.release(event, now_s)
 
     # What the shell tells of an attempt's input.
 
