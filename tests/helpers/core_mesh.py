@@ -69,6 +69,7 @@ pipelines:
 
   rejoin:
     deadline_s: 60
+    limits: {running_max: 1, waiting_max: 5, tenant_waiting_max: 3}
     stages:
       thinker: {pool: thinker, bridge: script}
       coder: {pool: coder, inputs: [{from: thinker, mode: stream}], bridge: script}
@@ -77,6 +78,9 @@ pipelines:
         inputs: [{from: thinker, mode: stream}, {from: coder, mode: stream}]
         bridge: script
     outputs: {text: mixer}
+
+tenants:
+  heavy: {weight: 2}
 """
 
 

@@ -83,6 +83,11 @@ INVARIANTS: Final = (
         "An owner under a higher epoch fences every replica in its reach before it submits.",
     ),
     Invariant(
+        "ORCH-INV-112",
+        "Where requests wait, tenants run in the proportion of their weights; none waits for ever,"
+        " and none runs above its bounds.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),

@@ -80,10 +80,11 @@ class CoreModel(BadManners):
         data=st.data(),
         model=st.sampled_from(sorted(MODELS)),
         choices=st.integers(1, 3),
+        tenant=st.sampled_from(["default", "heavy"]),
         deadline_s=st.sampled_from([0.0, 0.0, 5.0, float("inf")]),
     )
     def open_request(
-        self, data: st.DataObject, model: str, choices: int, deadline_s: float
+        self, data: st.DataObject, *, model: str, choices: int, tenant: str, deadline_s: float
     ) -> None:
         inputs, gives, fans_out = MODELS[model]
         request = Request(
@@ -91,6 +92,8 @@ class CoreModel(BadManners):
             messages=(Message(role="user", parts=self.pick(data, inputs)),),
             modalities=self.pick(data, gives),
             choices=choices if fans_out else 1,
+            tenant=tenant,
+            priority=choices,
         )
         self.world.open_request(self.pick(data, sorted(self.world.clients)), request, deadline_s)
 

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from services.orchestrator.core.credit import accept_inputs, pump_feed
 from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
@@ -21,7 +19,7 @@ from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 
 __all__ = [
     "break_off",
@@ -60,7 +58,7 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
     if not (group.live() or group.idle_roles or group.standing is Standing.LOST):
-        group.standing = Standing.OVER
+        group.move(Standing.OVER)
         group.release_inputs()
 
 
@@ -258,13 +256,4 @@ def _named(attempt: Attempt, terminal: Terminal) -> ErrorInfo:
     if terminal.outcome is Outcome.COMPLETED:
         return attempt.error("protocol_error", "The worker ended an attempt with open lanes.")
     late = terminal.outcome is Outcome.DEADLINE_EXCEEDED
-    place = attempt.error("deadline_exceeded" if late else "engine_error")
-    if error is None:
-        return place
-    return msgspec.structs.replace(
-        error,
-        stage=place.stage,
-        pool=place.pool,
-        replica_id=place.replica_id,
-        attempt=place.attempt,
-    )
+    return attempt.placed(error or error_for("deadline_exceeded" if late else "engine_error"))

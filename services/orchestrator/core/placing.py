@@ -6,6 +6,7 @@ it is busy. A group is placed whole.
 
 from typing import Final
 
+from services.orchestrator.core.choosing import least_loaded, prefix_affinity, round_robin
 from services.orchestrator.core.ending import fail, fail_or_reject
 from services.orchestrator.core.moves import ATTEMPT_MOVES
 from services.orchestrator.core.replicas import Replica, ReplicaPool
@@ -16,6 +17,7 @@ from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import Meter
 from stagemesh.outcome import ErrorInfo, error_for
+from stagemesh.pipeline import ReplicaChoice
 
 __all__ = ["pend", "pend_again", "placement_due", "pump", "redrive", "requeue", "watch"]
 
@@ -85,12 +87,21 @@ def placement_due(state: State, group: Group) -> None:
             fail_or_reject(state, group.request, _no_replica(group))
         else:
             watch(state, group)
+    elif group.resumes:
+        if _is_stuck(pool, group):
+            fail(state, group.request, group.cause or _no_replica(group))
+        else:
+            group.timer = state.arm(state.settings.redrive_s, Due.PLACEMENT, group)
 
 
 def watch(state: State, group: Group) -> None:
-    """Give a group's pool `redrive_s` to have a replica that can be used."""
+    """Give a group's pool `redrive_s` to have a replica that can be used, or a slot to come free.
+
+    A slot for who goes on after a loss may be held by those who wait for what it makes.
+    """
     if group.timer is None:
-        since_s = max(state.pool_of(group).empty_since_s, group.pending_s)
+        pool = state.pool_of(group)
+        since_s = group.pending_s if pool.ready else max(pool.empty_since_s, group.pending_s)
         group.timer = state.timers.at(since_s + state.settings.redrive_s, Due.PLACEMENT, group)
 
 
@@ -138,7 +149,7 @@ def _first_homeless(pool: ReplicaPool) -> Ticket | None:
 
 def _make_pending(state: State, group: Group) -> None:
     """Make attempts for the roles that nobody works on and that have not given everything."""
-    group.standing = Standing.PENDING
+    group.move(Standing.PENDING)
     group.pending_s = state.now_s
     roles = group.idle_roles
     kept = [attempt for attempt in group.attempts if attempt.role not in roles]
@@ -160,8 +171,28 @@ def _enqueue(state: State, group: Group) -> None:
     group.ticket = Ticket(group.key, group)
     pool.tickets.push(group.ticket)
     state.roomy[pool] = None
-    if not pool.ready:
+    if group.resumes or not pool.ready:
         watch(state, group)
+
+
+def _is_stuck(pool: ReplicaPool, group: Group) -> bool:
+    """Whether slots would not do even if everything ended that does not wait for a lost group."""
+    return all(
+        replica.slots - sum(map(_waits_for_lost, replica.attempts.values())) < group.wanted
+        for replica in pool.usable
+    )
+
+
+def _waits_for_lost(attempt: Attempt) -> bool:
+    """Whether an attempt has an input that nobody makes at present."""
+    request = attempt.group.request
+    open_lanes = {lane.number for lane in attempt.group.sources if not lane.closed}
+    return attempt.running and any(
+        one.resumes
+        and one.standing in (Standing.LOST, Standing.PENDING)
+        and any(lane.number in open_lanes for lane in one.lanes)
+        for one in request.groups
+    )
 
 
 def _back_off_s(state: State, group: Group) -> float:
@@ -193,7 +224,23 @@ def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
         and replica.free >= slots
         and not ((own := replica.tickets.head()) is not None and own < ticket)
     ]
-    return min(room, key=lambda replica: replica.load, default=None)
+    return _chosen(pool, group, room, usable)
+
+
+def _chosen(
+    pool: ReplicaPool, group: Group, room: list[Replica], usable: list[Replica]
+) -> Replica | None:
+    """Choose by the policy of the pool among those that have room now."""
+    match pool.choice:
+        case ReplicaChoice.LEAST_LOADED:
+            chosen = least_loaded(room)
+        case ReplicaChoice.PREFIX_AFFINITY:
+            chosen = prefix_affinity(room, usable, group.request.prefix, group.wanted)
+        case ReplicaChoice.ROUND_ROBIN:
+            chosen = round_robin(room, pool.chosen_last)
+    if chosen is not None:
+        pool.chosen_last = chosen.replica_id
+    return chosen
 
 
 def _no_replica(group: Group) -> ErrorInfo:

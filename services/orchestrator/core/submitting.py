@@ -16,7 +16,7 @@ from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import Placed, Window
 from stagemesh.media import Modality
-from stagemesh.pipeline import EdgeMode
+from stagemesh.pipeline import EdgeMode, effective_params
 
 __all__ = ["submit"]
 
@@ -77,7 +77,7 @@ def _bind(state: State, group: Group, replica: Replica, number: int) -> tuple[At
     group.ticket = None
     state.timers.cancel(group.timer)
     group.timer = None
-    group.standing = Standing.LIVE
+    group.move(Standing.LIVE)
     group.numbers_used = number
     group.card = replica.card
     pending = tuple(a for a in group.attempts if a.state is AttemptState.PENDING)
@@ -154,6 +154,7 @@ def _submission(
         ),
         sources=tuple(source for group in groups for source in group.plan.sources),
         deadline_left_s=max(0.0, request.deadline_s - state.now_s),
+        params=effective_params(groups[0].stage, *request.wishes),
         body=request.body,
         contract=None if way is None else way.contract,
         resume=() if way is None else marks_of(attempts, way),

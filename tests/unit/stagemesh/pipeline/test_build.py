@@ -34,7 +34,6 @@ def test_stages_stand_in_topological_order_and_index_is_their_place() -> None:
     assert [stage.name for stage in pipeline.stages] == ["listener", "thinker", "talker"]
     assert [stage.index for stage in pipeline.stages] == [0, 1, 2]
     assert pipeline.outputs == {Modality.TEXT: 1, Modality.AUDIO: 2}
-    assert pipeline.consumers(0) == (1,)
 
 
 def test_edges_name_stages_by_index_with_their_defaults() -> None:
