@@ -46,7 +46,7 @@ def pend_again(state: State, group: Group) -> None:
     ):
         del request.homes[pool.name]
     _make_pending(state, group)
-    if not pool.ready or any(replica.link not in group.avoid for replica in pool.usable):
+    if not pool.ready or _elsewhere(pool, group):
         _enqueue(state, group)
     else:
         group.avoid.clear()
@@ -139,12 +139,25 @@ def _place_next(state: State, pool: ReplicaPool) -> bool:
 def _first_homeless(pool: ReplicaPool) -> Ticket | None:
     """Give the first group that may go anywhere; send those before it to their replica's queue."""
     while (ticket := pool.tickets.head()) is not None:
-        home = ticket.group.request.homes.get(pool.name)
-        if home is None or not home.usable or home.link in ticket.group.avoid:
+        home = _home(pool, ticket.group)
+        if home is None:
             return ticket
         pool.tickets.pop()
         home.tickets.push(ticket)
     return None
+
+
+def _home(pool: ReplicaPool, group: Group) -> Replica | None:
+    """Give the replica that a group waits for, while it can be used and has not refused it."""
+    home = group.request.homes.get(pool.name)
+    return None if home is None or not home.usable or home.link in group.avoid else home
+
+
+def _elsewhere(pool: ReplicaPool, group: Group) -> bool:
+    """Whether a replica that has not refused a group has room for it now."""
+    return any(
+        replica.link not in group.avoid and replica.free >= group.wanted for replica in pool.usable
+    )
 
 
 def _make_pending(state: State, group: Group) -> None:
@@ -169,7 +182,8 @@ def _make_pending(state: State, group: Group) -> None:
 def _enqueue(state: State, group: Group) -> None:
     pool = state.pool_of(group)
     group.ticket = Ticket(group.key, group)
-    pool.tickets.push(group.ticket)
+    home = _home(pool, group)
+    (pool if home is None else home).tickets.push(group.ticket)
     state.roomy[pool] = None
     if group.resumes or not pool.ready:
         watch(state, group)
@@ -216,7 +230,7 @@ def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
     if usable and all(replica.card.slots < slots for replica in usable):
         fail_or_reject(state, group.request, _too_large(group))
         return None
-    avoid = group.avoid if any(r.link not in group.avoid for r in usable) else frozenset()
+    avoid = group.avoid if _elsewhere(pool, group) else frozenset()
     room = [
         replica
         for replica in usable
@@ -262,6 +276,4 @@ def _too_large(group: Group) -> ErrorInfo:
 
 def _goes_before(ticket: Ticket, own: Ticket, replica: Replica) -> bool:
     """Whether a group without a home has the better claim on a replica that it could use."""
-    group = ticket.group
-    able = replica.link not in group.avoid and replica.card.slots >= group.wanted
-    return able and ticket < own
+    return replica.slots >= ticket.group.wanted and ticket < own
