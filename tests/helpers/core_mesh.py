@@ -79,6 +79,18 @@ pipelines:
         bridge: script
     outputs: {text: mixer}
 
+  pair:
+    deadline_s: 60
+    stages:
+      prefill: {pool: encoder, bridge: script}
+      decode:
+        pool: thinker
+        inputs: [input, {from: prefill, modality: tensor}]
+        bridge: script
+        prefill: prefill
+        choices: true
+    outputs: {text: decode}
+
 tenants:
   heavy: {weight: 2}
 """

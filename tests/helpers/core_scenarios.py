@@ -309,6 +309,11 @@ def _request(model: str, fields: dict[str, str]) -> Request:
         choices=int(fields.get("n", 1)),
         tenant=fields.get("tenant", "default"),
         priority=int(fields.get("priority", 0)),
+        stage_params={
+            name.removeprefix("at-"): Params(sampling=Sampling(temperature=float(value)))
+            for name, value in fields.items()
+            if name.startswith("at-")
+        },
         params=Params(
             sampling=Sampling(
                 temperature=float(fields["temperature"]) if "temperature" in fields else None,

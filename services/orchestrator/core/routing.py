@@ -70,10 +70,10 @@ def _mind_companions(state: State, group: Group) -> None:
 
     The time runs on where one of them is lost.
     """
-    if len(group.plan.roles) == 1 or group.standing is Standing.OVER:
+    if len(group.plan.roles) == 1:
         return
     choice, *companions = (_has_ended(group, role) for role in group.plan.roles)
-    if not choice or all(companions):
+    if group.standing is Standing.OVER or not choice or all(companions):
         state.timers.cancel(group.join_timer)
         group.join_timer = None
     elif group.join_timer is None:

@@ -64,7 +64,7 @@ class Run:
     )  # fmt: skip
 
     def __init__(self, work: Work, now_s: float, *, per_input: bool = False) -> None:
-        text, self.script = read_script(_text_of(work.input), work.stage)
+        text, self.script = read_script(_text_of(work.input), work.stage, work.companion)
         self.work = work
         self.number = work.attempt
         self._modalities = tuple(sorted(work.wanted))
