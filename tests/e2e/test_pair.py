@@ -74,14 +74,16 @@ async def test_every_choice_decodes_from_one_prefill_and_minds_the_limit(
 async def test_a_decoder_that_dies_is_gone_on_for_with_the_same_state(
     mesh: E2eMesh, http: httpx.AsyncClient
 ) -> None:
+    """BR-140. What was delivered counts for the limit, which holds for both decoders together."""
+    body = paired(tokens=150, each_ms=10) | {"max_completion_tokens": 120}
     async with asyncio.TaskGroup() as tasks:
         heard = Heard()
-        tasks.create_task(hear(http, paired(tokens=150, each_ms=10), heard=heard))
+        tasks.create_task(hear(http, body, heard=heard))
         await said(heard, 30)
         name = await busy(mesh, "thinker")
         before = await mesh.one(name)
         mesh.kill(name)
-    heard.complete(words(150))
+    heard.complete(words(120), "length")
     await mesh.back(name, before)
     await mesh.settled(8)
 
