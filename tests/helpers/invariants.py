@@ -72,7 +72,8 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "ORCH-INV-107",
-        "Requests and attempts move by the tables, and the models make exactly these moves.",
+        "Requests, groups and attempts move by the tables, and the models make exactly the moves of"
+        " requests and attempts.",
     ),
     Invariant(
         "ORCH-INV-108",
