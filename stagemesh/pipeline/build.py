@@ -131,6 +131,7 @@ def _stage(
         comprehends=comprehends,
         when=_modality(when.removeprefix("input.")) if when else None,
         companions=tuple(value.get("companions", ())),
+        apart=pools[value["pool"]].companions == "apart",
         join_s=value.get("join_s", JOIN_S),
         choices=value.get("choices", False),
     )

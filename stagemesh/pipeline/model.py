@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -54,6 +54,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     env: Mapping[str, str] = {}
     replica_choice: ReplicaChoice = ReplicaChoice.LEAST_LOADED
+    companions: Literal["apart", "together"] = "together"
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     comprehends: bool = False
     when: Modality | None = None
     companions: tuple[str, ...] = ()
+    apart: bool = False
+    """Its pool lets companions run on other replicas than the choice that they belong to."""
     join_s: float = JOIN_S
     """How long companions may go on once the choice that they belong to has ended."""
     choices: bool = False

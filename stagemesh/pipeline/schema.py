@@ -62,6 +62,12 @@ def _pool() -> _Schema:
                 "default": "least_loaded",
                 "description": "Which replica a request gets; it stays there.",
             },
+            "companions": {
+                "type": "string",
+                "enum": ["apart", "together"],
+                "default": "together",
+                "description": "Whether companions must share the replica of what they belong to.",
+            },
             "env": {
                 "type": "object",
                 "description": "Environment variables of the workers.",

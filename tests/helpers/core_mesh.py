@@ -97,6 +97,10 @@ tenants:
 
 
 @cache
-def core_mesh() -> Mesh:
-    """Parse the mesh."""
-    return parse_mesh(CORE_MESH_TEXT, "core_mesh.yaml")
+def core_mesh(*, apart: bool = False) -> Mesh:
+    """Parse the mesh; `apart` lets companions of the encoder run on other replicas than itself."""
+    text = CORE_MESH_TEXT
+    if apart:
+        encoder = "encoder: {engine: synthetic, "
+        text = text.replace(encoder, f"{encoder}companions: apart, ")
+    return parse_mesh(text, "core_mesh.yaml")

@@ -61,10 +61,11 @@ class CoreModel(BadManners):
         units=st.integers(1, 6),
         size=st.integers(4, 40),
         full=st.sampled_from([4, 3, 2, 0]),
+        apart=st.booleans(),
     )
-    def start(self, data: st.DataObject, units: int, size: int, full: int) -> None:
+    def start(self, data: st.DataObject, *, units: int, size: int, full: int, apart: bool) -> None:
         cards = {pool: self.pick(data, CARDS) for pool in sorted(set(POOLS))}
-        self.world = World(core_mesh(), SETTINGS, cards)
+        self.world = World(core_mesh(apart=apart), SETTINGS, cards)
         self.world.attach_client(units, size, mirrors=data.draw(st.booleans()))
         for pool in sorted(set(POOLS)) if full else ():
             self.attach_replica(pool, 0, full, units, size)

@@ -240,8 +240,9 @@ def _maybe_pend_again(state: State, attempt: Attempt) -> None:
     group = attempt.group
     beside = [other for other in group.attempts if other.number == attempt.number]
     refused = any(other.state is AttemptState.REFUSED for other in beside)
-    live = group.standing is Standing.LIVE and group.request.state is RequestState.RUNNING
-    if refused and live and not any(other in beside for other in group.live()):
+    goes_on = group.standing in (Standing.LIVE, Standing.PENDING)
+    wants = goes_on and group.request.state is RequestState.RUNNING
+    if refused and wants and not any(other in beside for other in group.live()):
         pend_again(state, group)
 
 

@@ -154,7 +154,7 @@ def _group_moves() -> Moves[Standing]:
         Move(s.PENDING, s.LOST, lost),
         Move(s.PENDING, s.WAITING, again),
         Move(s.PENDING, s.OVER, needless),
-        Move(s.LIVE, s.PENDING, "refused"),
+        Move(s.LIVE, s.PENDING, "refused, or some of it wants another replica"),
         Move(s.LIVE, s.LOST, lost),
         Move(s.LIVE, s.WAITING, again),
         Move(s.LIVE, s.OVER, f"all its lanes ended; {needless}"),

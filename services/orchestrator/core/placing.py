@@ -1,7 +1,7 @@
 """Placing: which group gets which engine slots.
 
 A request stays with one replica of a pool as long as that one can be used, and waits for it while
-it is busy. A group is placed whole.
+it is busy. A group is placed whole, unless its pool lets companions run apart.
 """
 
 from typing import Final
@@ -33,6 +33,8 @@ def pend(state: State, group: Group) -> None:
 def pend_again(state: State, group: Group) -> None:
     """Let a group that was refused want slots elsewhere, or after a back-off, for `redrive_s`."""
     request = group.request
+    state.timers.cancel(group.timer)
+    group.timer = None
     group.refusals += 1
     if group.refused_s is None:
         group.refused_s = state.now_s
@@ -122,18 +124,27 @@ def _place_next(state: State, pool: ReplicaPool) -> bool:
     if ticket is not None:
         replica = _choose(state, pool, ticket)
         if replica is not None:
-            submit(state, ticket.group, replica)
+            _submit(state, ticket.group, replica)
             return True
         if not ticket.valid:
             return True  # It was given up; the next one may have better luck.
     for replica in pool.usable:
         own = replica.tickets.head()
-        if own is None or own.group.wanted > replica.free:
+        if own is None or own.group.wanted_at_once > replica.free:
             continue
         if ticket is None or not _goes_before(ticket, own, replica):
-            submit(state, own.group, replica)
+            _submit(state, own.group, replica)
             return True
     return False
+
+
+def _submit(state: State, group: Group, replica: Replica) -> None:
+    """Submit a group, or as much of it as there is room for where it may run apart."""
+    submit(state, group, replica)
+    if group.standing is Standing.LIVE and group.wanted:
+        group.move(Standing.PENDING)
+        group.want_inputs()
+        _enqueue(state, group)
 
 
 def _first_homeless(pool: ReplicaPool) -> Ticket | None:
@@ -150,13 +161,16 @@ def _first_homeless(pool: ReplicaPool) -> Ticket | None:
 def _home(pool: ReplicaPool, group: Group) -> Replica | None:
     """Give the replica that a group waits for, while it can be used and has not refused it."""
     home = group.request.homes.get(pool.name)
-    return None if home is None or not home.usable or home.link in group.avoid else home
+    if home is None or not home.usable or home.link in group.avoid:
+        return None
+    return None if group.stage.apart and group.live() else home
 
 
 def _elsewhere(pool: ReplicaPool, group: Group) -> bool:
     """Whether a replica that has not refused a group has room for it now."""
     return any(
-        replica.link not in group.avoid and replica.free >= group.wanted for replica in pool.usable
+        replica.link not in group.avoid and replica.free >= group.wanted_at_once
+        for replica in pool.usable
     )
 
 
@@ -192,7 +206,7 @@ def _enqueue(state: State, group: Group) -> None:
 def _is_stuck(pool: ReplicaPool, group: Group) -> bool:
     """Whether slots would not do even if everything ended that does not wait for a lost group."""
     return all(
-        replica.slots - sum(map(_waits_for_lost, replica.attempts.values())) < group.wanted
+        replica.slots - sum(map(_waits_for_lost, replica.attempts.values())) < group.wanted_at_once
         for replica in pool.usable
     )
 
@@ -225,7 +239,7 @@ def _jitter_s(state: State, group: Group) -> float:
 
 def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
     """Choose a replica for a group that has no home, unless all are busy for now."""
-    group, slots = ticket.group, ticket.group.wanted
+    group, slots = ticket.group, ticket.group.wanted_at_once
     usable = pool.usable
     if usable and all(replica.card.slots < slots for replica in usable):
         fail_or_reject(state, group.request, _too_large(group))
@@ -238,7 +252,8 @@ def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
         and replica.free >= slots
         and not ((own := replica.tickets.head()) is not None and own < ticket)
     ]
-    return _chosen(pool, group, room, usable)
+    whole = [replica for replica in room if replica.free >= group.wanted]
+    return _chosen(pool, group, whole or room, usable)
 
 
 def _chosen(
@@ -249,7 +264,7 @@ def _chosen(
         case ReplicaChoice.LEAST_LOADED:
             chosen = least_loaded(room)
         case ReplicaChoice.PREFIX_AFFINITY:
-            chosen = prefix_affinity(room, usable, group.request.prefix, group.wanted)
+            chosen = prefix_affinity(room, usable, group.request.prefix, group.wanted_at_once)
         case ReplicaChoice.ROUND_ROBIN:
             chosen = round_robin(room, pool.chosen_last)
     if chosen is not None:
@@ -267,7 +282,7 @@ def _no_replica(group: Group) -> ErrorInfo:
 
 
 def _too_large(group: Group) -> ErrorInfo:
-    stage, slots = group.stage, group.wanted
+    stage, slots = group.stage, group.wanted_at_once
     message = (
         f"{stage.name} needs {slots} engine slots at once; no replica of {stage.pool} has so many."
     )
@@ -276,4 +291,4 @@ def _too_large(group: Group) -> ErrorInfo:
 
 def _goes_before(ticket: Ticket, own: Ticket, replica: Replica) -> bool:
     """Whether a group without a home has the better claim on a replica that it could use."""
-    return replica.slots >= ticket.group.wanted and ticket < own
+    return replica.slots >= ticket.group.wanted_at_once and ticket < own

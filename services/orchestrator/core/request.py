@@ -188,6 +188,11 @@ class Group:
         return sum(attempt.state is AttemptState.PENDING for attempt in self.attempts)
 
     @property
+    def wanted_at_once(self) -> int:
+        """How many engine slots it wants on one replica."""
+        return min(1, self.wanted) if self.stage.apart else self.wanted
+
+    @property
     def idle_roles(self) -> list[RolePlan]:
         """The roles that have not given everything and that nobody works on."""
         busy = {attempt.role.role for attempt in self.attempts if attempt.running}

@@ -41,7 +41,7 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         _feed(state, group)
         if not group.resumes:
             replica.pool.budget.earn()
-        if effective(replica.card) is ResumeContract.NONE:
+        if effective(replica.card) is ResumeContract.NONE and not group.wanted:
             group.release_inputs()
     if replica.stall_timer is None:
         replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
@@ -81,6 +81,7 @@ def _bind(state: State, group: Group, replica: Replica, number: int) -> tuple[At
     group.numbers_used = number
     group.card = replica.card
     pending = tuple(a for a in group.attempts if a.state is AttemptState.PENDING)
+    pending = pending[: max(group.wanted_at_once, replica.free)]
     for attempt in pending:
         attempt.move(AttemptState.SUBMITTED)
         attempt.number = number

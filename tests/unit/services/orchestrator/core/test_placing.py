@@ -10,7 +10,8 @@ from stagemesh.link.core import Row
 from stagemesh.media import Modality, lane_of
 from stagemesh.outcome import Outcome, Terminal, error_for
 from stagemesh.pipeline import parse_mesh
-from tests.helpers.core_stage import CoreStage, make_request, of_kind
+from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_stage import END, CoreStage, make_request, of_kind
 
 CHAIN = """\
 pools:
@@ -205,3 +206,53 @@ def test_who_waits_for_a_slot_that_others_use_goes_on_waiting() -> None:
     effects = stage.rows(thinker, CoreStage.text(2, 0, "a", end=True))
     (submit,) = of_kind(effects, fx.SubmitAttempts)
     assert submit.request_id == "r1"
+
+
+def apart(slots: int, contract: ResumeContract = ResumeContract.NONE) -> tuple[CoreStage, int, int]:
+    """Two encoders whose pool lets companions run apart, with so many slots each."""
+    stage = CoreStage(mesh=core_mesh(apart=True))
+    first, _ = stage.replica("encoder", contract, slots=slots)
+    second, _ = stage.replica("encoder", contract, slots=slots)
+    stage.replica("painter")
+    return stage, first, second
+
+
+def roles_of(effects: list[fx.Effect]) -> list[tuple[int, list[int]]]:
+    """Tell who got which roles."""
+    submits = of_kind(effects, fx.SubmitAttempts)
+    return [(submit.link, [role.role for role in submit.roles]) for submit in submits]
+
+
+def test_companions_may_run_apart_where_no_replica_has_room_for_all() -> None:
+    stage, first, second = apart(slots=1)
+    assert roles_of(stage.open(make_request("paint"))[1]) == [(first, [0]), (second, [1])]
+    tensors = [Row(1, lane_of(0, role, Modality.TENSOR), 0, 1, end=END) for role in (0, 1)]
+    assert not of_kind(stage.rows(first, tensors[0]), fx.SubmitAttempts)
+    (painter,) = of_kind(stage.rows(second, tensors[1]), fx.SubmitAttempts)
+    assert len(painter.sources) == 2
+
+
+def test_companions_stay_together_where_there_is_room_for_all() -> None:
+    stage, first, second = apart(slots=3)
+    seen = [roles_of(stage.open(make_request("paint"))[1]) for _ in range(3)]
+    assert seen == [[(first, [0, 1])], [(second, [0, 1])], [(first, [0]), (second, [1])]]
+
+
+def test_a_companion_that_waits_apart_is_placed_as_soon_as_there_is_any_slot() -> None:
+    stage, first, second = apart(slots=1)
+    stage.open(make_request("paint"))
+    assert not of_kind(stage.open(make_request("paint"))[1], fx.SubmitAttempts)
+    tensor = Row(1, lane_of(0, 0, Modality.TENSOR), 0, 1, end=END)
+    assert roles_of(stage.rows(first, tensor)) == [(first, [0])]
+    tensor = Row(1, lane_of(0, 1, Modality.TENSOR), 0, 1, end=END)
+    effects = stage.rows(second, tensor)
+    assert (second, [1]) in roles_of(effects)
+
+
+def test_a_companion_that_is_refused_while_the_rest_waits_is_placed_again() -> None:
+    stage, first, second = apart(slots=1)
+    stage.open(make_request("paint"))
+    effects = stage.do(ev.AttemptEnded(link=second, slot=1, terminal=FULL))
+    assert roles_of(effects + stage.wait(0.1)) == [(second, [1])]
+    stage.do(ev.AttemptEnded(link=first, slot=1, terminal=FULL))
+    assert roles_of(stage.wait(1.0))[:1] == [(first, [0])]
