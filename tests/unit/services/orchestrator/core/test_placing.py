@@ -256,3 +256,15 @@ def test_a_companion_that_is_refused_while_the_rest_waits_is_placed_again() -> N
     assert roles_of(effects + stage.wait(0.1)) == [(second, [1])]
     stage.do(ev.AttemptEnded(link=first, slot=1, terminal=FULL))
     assert roles_of(stage.wait(1.0))[:1] == [(first, [0])]
+
+
+def test_a_companion_that_is_refused_while_the_choice_is_being_made_again_is_not_forgotten() -> (
+    None
+):
+    stage = CoreStage()
+    encoder, _ = stage.replica("encoder", ResumeContract.REPLAY, slots=2)
+    stage.replica("painter")
+    stage.open(make_request("paint"))
+    stage.do(ev.AttemptUnknown(link=encoder, slot=1))
+    stage.do(ev.AttemptEnded(link=encoder, slot=2, terminal=FULL))
+    assert roles_of(stage.wait(1.0)) == [(encoder, [0, 1])]
