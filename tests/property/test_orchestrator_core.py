@@ -20,7 +20,6 @@ from services.orchestrator.core.replicas import LoadReport, WorkerState
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import (
     Body,
-    Handle,
     Message,
     Modality,
     Request,
@@ -272,7 +271,7 @@ class CoreModel(BadManners):
         elif kind == "body":
             row.body = Body(inline=b"xy")
         else:
-            row.body = Body(handle=_handle(attempt))
+            row.body = Body(handle=attempt.handle)
         if attempt.contract is ResumeContract.PER_INPUT:
             row.origin = (pos // 2, pos // 2 + 1)  # Two units of every unit that it reads.
         return row
@@ -383,17 +382,6 @@ class CoreModel(BadManners):
     def speakers(self) -> list[WorldAttempt]:
         """Attempts whose worker has credit for another output."""
         return [attempt for attempt in self.world.attempts if attempt.window.open]
-
-
-def _handle(attempt: WorldAttempt) -> Handle:
-    return Handle(
-        handle_id=f"h{attempt.request.request_id}",
-        request_id="",
-        holder_id="",
-        incarnation=1,
-        address="",
-        size_bytes=9,
-    )
 
 
 TestOrchestratorCore = CoreModel.TestCase
