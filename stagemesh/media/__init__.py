@@ -12,6 +12,7 @@ from stagemesh.media.lanes import Lane, Modality, OutputKind, lane_of, split_lan
 from stagemesh.media.request import (
     MESSAGES_MAX,
     PARTS_MAX,
+    STAGES_MAX,
     AudioParams,
     ImageParams,
     MediaPart,
@@ -30,6 +31,7 @@ __all__ = [
     "MESSAGES_MAX",
     "PARTS_MAX",
     "SAFETENSORS",
+    "STAGES_MAX",
     "AudioParams",
     "Body",
     "Handle",

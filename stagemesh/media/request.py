@@ -1,5 +1,6 @@
 """The internal request, as plain values: field for field as in `request.proto`."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -10,6 +11,7 @@ from stagemesh.media.lanes import Modality
 __all__ = [
     "MESSAGES_MAX",
     "PARTS_MAX",
+    "STAGES_MAX",
     "AudioParams",
     "ImageParams",
     "MediaPart",
@@ -27,6 +29,10 @@ MESSAGES_MAX: Final = 4096
 
 PARTS_MAX: Final = 16_384
 """Parts of all messages of one request, for the same reason."""
+
+
+STAGES_MAX: Final = 64
+"""Stages that one request tunes: as many as a pipeline may have."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag=True):
@@ -113,6 +119,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed_explicit: bool = False
     label: str = ""
     tenant: str = "default"
+    priority: int = 0
+    """Within the tenant, the higher first; set by the edge, like the tenant."""
+    stage_params: Mapping[str, Params] = {}
+    """What a client tunes at one stage, by its name."""
 
     @property
     def input_modalities(self) -> frozenset[Modality]:

@@ -2,20 +2,40 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from stagemesh.media import Modality, Params
-from stagemesh.pipeline.checks import raw_edges
+from stagemesh.pipeline.checks import RawEdge, raw_edges
 from stagemesh.pipeline.engines import BUILT_IN
 from stagemesh.pipeline.graph import in_order
-from stagemesh.pipeline.model import Edge, EdgeMode, Limits, Mesh, Pipeline, Pool, Stage
+from stagemesh.pipeline.model import (
+    JOIN_S,
+    Clamp,
+    Constraint,
+    Edge,
+    EdgeMode,
+    Fixed,
+    Limits,
+    Mesh,
+    Pipeline,
+    Pool,
+    Stage,
+    Tenant,
+)
 
 __all__ = ["build_mesh", "revision_of"]
 
 Values = Mapping[str, Any]
+
+_ONE_TOKEN: Final[Mapping[str, Constraint]] = {
+    "sampling.tokens_max": Fixed(1),
+    "sampling.tokens_min": Fixed(None),
+    "sampling.stop": Fixed(()),
+}
+"""What holds for a stage that only prefills, since the stage that it does it for decodes."""
 
 
 def build_mesh(value: Values) -> Mesh:
@@ -26,7 +46,8 @@ def build_mesh(value: Values) -> Mesh:
     pipelines = {
         name: _pipeline(name, pipeline, pools) for name, pipeline in value["pipelines"].items()
     }
-    return Mesh(pools=pools, pipelines=pipelines)
+    tenants = msgspec.convert(value.get("tenants", {}), dict[str, Tenant])
+    return Mesh(pools=pools, pipelines=pipelines, tenants=tenants)
 
 
 def revision_of(
@@ -50,7 +71,19 @@ def _pipeline(name: str, value: Values, pools: Mapping[str, Pool]) -> Pipeline:
     raw = value["stages"]
     sources = {stage: [edge.source for edge in raw_edges(raw[stage])] for stage in raw}
     index = {stage: at for at, stage in enumerate(in_order(sources))}
-    stages = tuple(_stage(stage, raw[stage], index, pools) for stage in index)
+    comprehends = _comprehending(value, index)
+    prefills = {one["prefill"] for one in raw.values() if "prefill" in one}
+    stages = tuple(
+        _stage(
+            stage,
+            raw[stage],
+            index,
+            pools,
+            comprehends=stage in comprehends,
+            laid_down=_ONE_TOKEN if stage in prefills else {},
+        )
+        for stage in index
+    )
     outputs = {_modality(modality): index[stage] for modality, stage in value["outputs"].items()}
     rest = {key: value[key] for key in ("deadline_s", "aliases") if key in value}
     return msgspec.convert(
@@ -67,7 +100,15 @@ def _pipeline(name: str, value: Values, pools: Mapping[str, Pool]) -> Pipeline:
     )
 
 
-def _stage(name: str, value: Values, index: Mapping[str, int], pools: Mapping[str, Pool]) -> Stage:
+def _stage(
+    name: str,
+    value: Values,
+    index: Mapping[str, int],
+    pools: Mapping[str, Pool],
+    *,
+    comprehends: bool,
+    laid_down: Mapping[str, Constraint],
+) -> Stage:
     known = BUILT_IN.get(pools[value["pool"]].engine)
     when = value.get("when")
     return Stage(
@@ -86,10 +127,58 @@ def _stage(name: str, value: Values, index: Mapping[str, int], pools: Mapping[st
         bridge=value.get("bridge") or (known.bridge if known else ""),
         bridge_options=value.get("bridge_options", {}),
         params=msgspec.convert(value.get("params", {}), Params),
+        constraints={**_constraints(value.get("constraints", {})), **laid_down},
+        comprehends=comprehends,
         when=_modality(when.removeprefix("input.")) if when else None,
         companions=tuple(value.get("companions", ())),
+        apart=pools[value["pool"]].companions == "apart",
+        join_s=value.get("join_s", JOIN_S),
         choices=value.get("choices", False),
     )
+
+
+def _constraints(value: Values) -> dict[str, Constraint]:
+    return {
+        f"{group}.{name}": (
+            Clamp(least=told.get("min"), most=told.get("max"))
+            if isinstance(told, dict)
+            else Fixed(tuple(told) if isinstance(told, list) else told)
+        )
+        for group, fields in value.items()
+        for name, told in fields.items()
+    }
+
+
+def _comprehending(pipeline: Values, order: Iterable[str]) -> frozenset[str]:
+    """Find the stages that get what a client says of tokens without naming a stage.
+
+    Those that the file marks; else the first that is never left out, reads what the client sent and
+    gives text that somebody reads; else the first of these that reads what others made of it.
+    Whoever prefills for such a stage is another one.
+    """
+    stages = pipeline["stages"]
+    pairs = {name: one["prefill"] for name, one in stages.items() if "prefill" in one}
+    marked = frozenset(name for name in stages if stages[name].get("comprehends"))
+    chosen = marked or _first_comprehending(pipeline, order)
+    return chosen | {pairs[name] for name in chosen if name in pairs}
+
+
+def _first_comprehending(pipeline: Values, order: Iterable[str]) -> frozenset[str]:
+    stages = pipeline["stages"]
+    read = {edge.source for one in stages.values() for edge in raw_edges(one) if _is_text(edge)}
+    texts = [
+        name
+        for name in order
+        if "when" not in stages[name]
+        and stages[name].get("comprehends") is not False
+        and (name in read or name == pipeline["outputs"].get("text"))
+    ]
+    first = [name for name in texts if "input" in stages[name].get("inputs", ["input"])]
+    return frozenset((first or texts)[:1])
+
+
+def _is_text(edge: RawEdge) -> bool:
+    return edge.modality == "text"
 
 
 def _inputs(value: Values, stages: tuple[Stage, ...]) -> frozenset[Modality]:

@@ -88,6 +88,7 @@ class _Graph:
             yield from self._stage_faults(name, stage)
             yield from self._edge_faults(name)
             yield from self._companion_faults(name, stage.get("companions", ()))
+            yield from self._prefill_faults(name, stage)
         yield from self._output_faults()
         cycle = cycle_in(self._sources)
         if cycle:
@@ -114,6 +115,24 @@ class _Graph:
         if most is not None and least > most:
             place = self._at(name, "params", "sampling", "tokens_min")
             yield place, f"must be at most tokens_max ({most}), not {least}"
+        yield from self._constraint_faults(name, stage)
+
+    def _constraint_faults(self, name: str, stage: Values) -> Iterator[Fault]:
+        for group, fields in stage.get("constraints", {}).items():
+            for field, told in fields.items():
+                if not isinstance(told, dict):
+                    continue
+                place = self._at(name, "constraints", group, field)
+                least, most = told.get("min"), told.get("max")
+                default = stage.get("params", {}).get(group, {}).get(field)
+                if least is not None and most is not None and least > most:
+                    yield place, f"min must be at most max ({most}), not {least}"
+                elif default is None:
+                    yield place, f"bounds need a default: give {field} in params too"
+                elif (least is not None and default < least) or (
+                    most is not None and default > most
+                ):
+                    yield place, f"the default in params ({default}) is out of these bounds"
 
     def _edge_faults(self, name: str) -> Iterator[Fault]:
         seen = set()
@@ -150,6 +169,36 @@ class _Graph:
         whole = (edge for _, edge in readers if edge.mode == "whole")
         if not any(edge.modality in {"tensor", "text"} for edge in whole):
             yield place, f"no stage reads the tensor or the text of {name} whole, to join them"
+
+    def _prefill_faults(self, name: str, stage: Values) -> Iterator[Fault]:
+        """Check a pair: the prompt goes to both, one token's state from one to the other."""
+        if "prefill" not in stage:
+            return
+        place, other = self._at(name, "prefill"), stage["prefill"]
+        if other not in self._stages:
+            yield place, f"no stage is called {other}{nearest(other, self._stages)}"
+            return
+        first = self._stages[other]
+        if not any(
+            (edge.source, edge.modality, edge.mode) == (other, "tensor", "whole")
+            for edge in self._edges[name]
+        ):
+            yield place, f"{name} must read the tensor of {other} whole"
+        if any("input" not in one.get("inputs", ["input"]) for one in (stage, first)):
+            yield place, f"{name} and {other} must both read input"
+        if sum(edge.source == other for edges in self._edges.values() for edge in edges) > 1:
+            yield place, f"only {name} may read {other}"
+        if other in self._pipeline["outputs"].values():
+            yield place, f"{other} cannot be an output: it makes one token"
+        for key in ("choices", "companions", "prefill", "when"):
+            if first.get(key):
+                yield self._at(other, key), f"a stage that prefills has no {key}"
+        for field in ("stop", "tokens_max", "tokens_min"):
+            if field in first.get("constraints", {}).get("sampling", {}):
+                laid = self._at(other, "constraints", "sampling", field)
+                yield laid, f"that is laid down for a stage that prefills (for {name})"
+        if sum("prefill" in one for one in self._stages.values()) > 1:
+            yield place, "a pipeline has room for one pair"
 
     def _output_faults(self) -> Iterator[Fault]:
         for modality, stage in self._pipeline["outputs"].items():

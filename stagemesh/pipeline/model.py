@@ -1,14 +1,31 @@
 """A checked mesh: pools, and pipelines as graphs of stages in topological order."""
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import Any
+from enum import Enum, IntEnum
+from typing import Any, Final, Literal
 
 import msgspec
 
 from stagemesh.media import Modality, Params
 
-__all__ = ["Edge", "EdgeMode", "Limits", "Mesh", "Pipeline", "Pool", "Stage"]
+__all__ = [
+    "JOIN_S",
+    "Clamp",
+    "Constraint",
+    "Edge",
+    "EdgeMode",
+    "Fixed",
+    "Limits",
+    "Mesh",
+    "Pipeline",
+    "Pool",
+    "ReplicaChoice",
+    "Stage",
+    "Tenant",
+]
+
+
+JOIN_S: Final = 30.0
 
 
 class EdgeMode(IntEnum):
@@ -16,6 +33,15 @@ class EdgeMode(IntEnum):
 
     WHOLE = 1
     STREAM = 2
+
+
+class ReplicaChoice(Enum):
+    """How a pool chooses a replica for a request that has none there yet."""
+
+    LEAST_LOADED = "least_loaded"
+    PREFIX_AFFINITY = "prefix_affinity"
+    """Where a conversation with the same beginning went, bounded by load."""
+    ROUND_ROBIN = "round_robin"
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +53,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     options: Mapping[str, Any] = {}
     env: Mapping[str, str] = {}
+    replica_choice: ReplicaChoice = ReplicaChoice.LEAST_LOADED
+    companions: Literal["apart", "together"] = "together"
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +65,22 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     mode: EdgeMode
 
 
+class Fixed(msgspec.Struct, frozen=True, tag=True):
+    """A value that holds whatever anybody wishes."""
+
+    value: Any
+
+
+class Clamp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Bounds that a number is moved into; None is no bound. The stage has a default for it."""
+
+    least: float | None = None
+    most: float | None = None
+
+
+Constraint = Fixed | Clamp
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One node of a pipeline.
 
@@ -44,6 +88,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     without which the stage is left out. `choices` marks where a request for `n` choices fans out:
     this stage and everything downstream of it run once for each choice. `companions` are extra runs
     of the stage for the same request, whose results its consumers get together with its own.
+    `comprehends` marks the stages that get what a client says of tokens without naming a stage, and
+    `constraints` are by field, as in `sampling.temperature`.
     """
 
     index: int
@@ -54,17 +100,26 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     bridge: str = ""
     bridge_options: Mapping[str, Any] = {}
     params: Params = Params()
+    constraints: Mapping[str, Constraint] = {}
+    comprehends: bool = False
     when: Modality | None = None
     companions: tuple[str, ...] = ()
+    apart: bool = False
+    """Its pool lets companions run on other replicas than the choice that they belong to."""
+    join_s: float = JOIN_S
+    """How long companions may go on once the choice that they belong to has ended."""
     choices: bool = False
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Admission limits, as the whole mesh's totals."""
+    """Admission limits, as the whole mesh's totals; a tenant's own are the pipeline's if None."""
 
     running_max: int = 256
     waiting_max: int = 1024
     input_bytes_max: int = 256 * 1024 * 1024
+    tenant_running_max: int | None = None
+    tenant_waiting_max: int | None = None
+    tenant_input_bytes_max: int | None = None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +136,16 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     aliases: tuple[str, ...] = ()
 
-    def consumers(self, stage: int) -> tuple[int, ...]:
-        """Give the indices of the stages that read from `stage`."""
-        return tuple(
-            other.index for other in self.stages if any(edge.stage == stage for edge in other.edges)
-        )
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who shares the mesh with others, and how large a share is due where all wait."""
+
+    weight: float = 1.0
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one mesh file describes."""
+    """Everything that one mesh file describes; a tenant that it does not name has weight 1."""
 
     pools: Mapping[str, Pool]
     pipelines: Mapping[str, Pipeline]
+    tenants: Mapping[str, Tenant] = {}

@@ -36,6 +36,10 @@ def mesh_schema() -> _Schema:
                     "description": "Sets of interchangeable stage workers, by name.",
                 },
                 "pipelines": {**pipelines, "description": "What clients see as models, by name."},
+                "tenants": {
+                    **_named(_tenant(), pattern=MODEL_NAME, word_max=128, max_entries=4096),
+                    "description": "Who shares the mesh, by name; others have weight 1.",
+                },
             },
             needs=["pools", "pipelines"],
         ),
@@ -52,6 +56,18 @@ def _pool() -> _Schema:
                 "A model's name, or the path of one below a configured root.", 1, 4096
             ),
             "options": {"type": "object", "description": "What the engine itself understands."},
+            "replica_choice": {
+                "type": "string",
+                "enum": ["least_loaded", "prefix_affinity", "round_robin"],
+                "default": "least_loaded",
+                "description": "Which replica a request gets; it stays there.",
+            },
+            "companions": {
+                "type": "string",
+                "enum": ["apart", "together"],
+                "default": "together",
+                "description": "Whether companions must share the replica of what they belong to.",
+            },
             "env": {
                 "type": "object",
                 "description": "Environment variables of the workers.",
@@ -93,11 +109,27 @@ def _pipeline() -> _Schema:
                 {
                     "running_max": _integer("Requests that run at once.", 1, 1_000_000),
                     "waiting_max": _integer("Requests that wait to run.", 0, 1_000_000),
-                    "input_bytes_max": _integer("Size of one request's input.", 1, 1 << 40),
+                    "input_bytes_max": _integer("Bytes of their input.", 1, 1 << 40),
+                    "tenant_running_max": _integer(
+                        "Requests of one tenant that run at once.", 1, 1_000_000
+                    ),
+                    "tenant_waiting_max": _integer(
+                        "Requests of one tenant that wait to run.", 0, 1_000_000
+                    ),
+                    "tenant_input_bytes_max": _integer(
+                        "Bytes of the input of one tenant's requests.", 1, 1 << 40
+                    ),
                 },
             ),
         },
         needs=["stages", "outputs"],
+    )
+
+
+def _tenant() -> _Schema:
+    return _object(
+        "One tenant.",
+        {"weight": _number("Its share where tenants wait, against others'.", 0.001, 1000)},
     )
 
 
@@ -113,6 +145,16 @@ def _stage() -> _Schema:
                 "description": "What the bridge itself understands.",
             },
             "params": _params(),
+            "constraints": _constraints(),
+            "comprehends": {
+                "type": "boolean",
+                "description": "Whether it gets what a client says of tokens without naming a"
+                " stage; where no stage says so, the first that reads input and gives text does.",
+            },
+            "prefill": _word(
+                "The stage that reads the prompt for this one, as a single token, and hands it"
+                " over; this one reads its tensor, and the prompt."
+            ),
             "when": {
                 "type": "string",
                 "enum": [f"input.{name}" for name in CLIENT_MODALITIES],
@@ -122,6 +164,9 @@ def _stage() -> _Schema:
                 "Extra runs for the same request, joined at the stages that read from this one.",
                 _word("A companion's name."),
                 items_max=8,
+            ),
+            "join_s": _number(
+                "How long companions may go on once the stage itself has ended.", 0.1, 86_400
             ),
             "choices": {
                 "type": "boolean",
@@ -192,6 +237,35 @@ def _params() -> _Schema:
             ),
         },
     )
+
+
+def _constraints() -> _Schema:
+    """Every field of `params`; a number as itself, or as bounds that it is moved into."""
+    groups = _params()["properties"]
+    return _object(
+        "What holds whatever anybody wishes: a value, or bounds (min, max) for a number.",
+        {
+            name: _object(
+                group["description"],
+                {field: _bounded(schema) for field, schema in group["properties"].items()},
+            )
+            for name, group in groups.items()
+        },
+    )
+
+
+def _bounded(value: _Schema) -> _Schema:
+    if value["type"] not in ("integer", "number"):
+        return value
+    # One schema for both forms, as in `_edge`.
+    bounds = _object(
+        value["description"],
+        {
+            "min": {**value, "description": "What is less becomes this."},
+            "max": {**value, "description": "What is more becomes this."},
+        },
+    )
+    return {**value, **bounds, "type": [value["type"], "object"], "minProperties": 1}
 
 
 def _object(

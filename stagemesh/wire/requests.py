@@ -9,6 +9,7 @@ from stagemesh.errors import invalid
 from stagemesh.media import (
     MESSAGES_MAX,
     PARTS_MAX,
+    STAGES_MAX,
     AudioParams,
     ImageParams,
     MediaPart,
@@ -120,6 +121,10 @@ def request_to_proto(request: Request) -> request_pb2.Request:
         seed_explicit=request.seed_explicit,
         label=request.label,
         tenant=request.tenant,
+        priority=request.priority,
+        stage_params={
+            stage: params_to_proto(params) for stage, params in request.stage_params.items()
+        },
     )
 
 
@@ -135,6 +140,8 @@ def check_counts(message: request_pb2.Request) -> None:
         raise invalid("There are not so many modalities.", param="modalities")
     if len(message.messages) > MESSAGES_MAX:
         raise invalid(f"There may be at most {MESSAGES_MAX} messages.", param="messages")
+    if len(message.stage_params) > STAGES_MAX:
+        raise invalid(f"There may be at most {STAGES_MAX} stages.", param="stage_params")
     if sum(len(one.parts) for one in message.messages) > PARTS_MAX:
         raise invalid(f"There may be at most {PARTS_MAX} parts in all.", param="messages")
 
@@ -163,6 +170,10 @@ def request_from_proto(message: request_pb2.Request) -> Request:
         seed_explicit=message.seed_explicit,
         label=message.label,
         tenant=message.tenant or "default",
+        priority=message.priority,
+        stage_params={
+            stage: params_from_proto(params) for stage, params in message.stage_params.items()
+        },
     )
 
 

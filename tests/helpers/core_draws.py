@@ -43,6 +43,7 @@ MODELS: dict[str, tuple[list[tuple[Part, ...]], list[tuple[Modality, ...]], bool
     "hear": ([WRITTEN, SPOKEN], [()], True),
     "twice": ([WRITTEN], [()], False),
     "rejoin": ([WRITTEN], [()], False),
+    "pair": ([WRITTEN], [()], True),
 }
 REFUSED = Terminal(
     outcome=Outcome.REJECTED,

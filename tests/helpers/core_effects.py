@@ -7,9 +7,9 @@ import msgspec
 
 from services.orchestrator.core import effects as fx
 from stagemesh.link.core import LaneJournal, Row
-from stagemesh.media import split_lane
+from stagemesh.media import Params, split_lane
 from stagemesh.outcome import Terminal
-from stagemesh.pipeline import Mesh, Pipeline
+from stagemesh.pipeline import Mesh, Pipeline, wished_fields
 
 __all__ = ["Names"]
 
@@ -86,6 +86,9 @@ class Names:
             who = f"companion {role.companion}" if role.companion else "choice"
             ids = " with ids" if role.token_ids else ""
             yield f"    #{role.slot} {who}, role {role.role}, gives {lanes}{ids}"
+        told = _params(effect.params)
+        if told != _params(pipeline.stages[effect.stage].params):
+            yield f"    with {told}"
         for source in effect.sources:
             lane = _lane_name(pipeline, source.lane)
             yield f"    choice {source.choice} reads {lane} {source.mode.name.lower()}"
@@ -120,6 +123,13 @@ class Names:
         return next(n for n, number in self.links.items() if number == link)
 
 
+def _params(params: Params) -> str:
+    fields = ((name, *name.split(".")) for name in wished_fields(params))
+    return " ".join(
+        f"{name}={getattr(getattr(params, group), field)}" for name, group, field in fields
+    )
+
+
 def _terminal(terminal: Terminal) -> str:
     words = [terminal.outcome.name]
     error = terminal.error
@@ -131,6 +141,8 @@ def _terminal(terminal: Terminal) -> str:
                 words.append(f"{name}={value}")
         if error.retryable:
             words.append("retryable")
+        if error.message.startswith("Companion"):
+            words.append(f'"{error.message}"')
     usage = msgspec.structs.asdict(terminal.usage)
     words += [f"{name}={value}" for name, value in usage.items() if value and name != "complete"]
     if not terminal.usage.complete:

@@ -69,6 +69,7 @@ pipelines:
 
   rejoin:
     deadline_s: 60
+    limits: {running_max: 1, waiting_max: 5, tenant_waiting_max: 3}
     stages:
       thinker: {pool: thinker, bridge: script}
       coder: {pool: coder, inputs: [{from: thinker, mode: stream}], bridge: script}
@@ -77,10 +78,29 @@ pipelines:
         inputs: [{from: thinker, mode: stream}, {from: coder, mode: stream}]
         bridge: script
     outputs: {text: mixer}
+
+  pair:
+    deadline_s: 60
+    stages:
+      prefill: {pool: encoder, bridge: script}
+      decode:
+        pool: thinker
+        inputs: [input, {from: prefill, modality: tensor}]
+        bridge: script
+        prefill: prefill
+        choices: true
+    outputs: {text: decode}
+
+tenants:
+  heavy: {weight: 2}
 """
 
 
 @cache
-def core_mesh() -> Mesh:
-    """Parse the mesh."""
-    return parse_mesh(CORE_MESH_TEXT, "core_mesh.yaml")
+def core_mesh(*, apart: bool = False) -> Mesh:
+    """Parse the mesh; `apart` lets companions of the encoder run on other replicas than itself."""
+    text = CORE_MESH_TEXT
+    if apart:
+        encoder = "encoder: {engine: synthetic, "
+        text = text.replace(encoder, f"{encoder}companions: apart, ")
+    return parse_mesh(text, "core_mesh.yaml")

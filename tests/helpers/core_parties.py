@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from stagemesh.link.core import Window
-from stagemesh.media import Request
+from stagemesh.media import Handle, Request
 from stagemesh.outcome import Terminal
 from tests.helpers.core_gateway import GatewayJournal
 
@@ -81,6 +81,18 @@ class WorldAttempt:
     """It has sent nothing yet."""
     sent_units: int = 0
     sent_bytes: int = 0
+
+    @property
+    def handle(self) -> Handle:
+        """What stands for the bytes that it keeps for its request."""
+        return Handle(
+            handle_id=f"h{self.request.request_id}",
+            request_id="",
+            holder_id="",
+            incarnation=1,
+            address="",
+            size_bytes=9,
+        )
 
 
 @dataclass

@@ -307,6 +307,13 @@ def _request(model: str, fields: dict[str, str]) -> Request:
         messages=(Message(role="user", parts=tuple(parts)),),
         modalities=tuple(Modality[word.upper()] for word in wanted),
         choices=int(fields.get("n", 1)),
+        tenant=fields.get("tenant", "default"),
+        priority=int(fields.get("priority", 0)),
+        stage_params={
+            name.removeprefix("at-"): Params(sampling=Sampling(temperature=float(value)))
+            for name, value in fields.items()
+            if name.startswith("at-")
+        },
         params=Params(
             sampling=Sampling(
                 temperature=float(fields["temperature"]) if "temperature" in fields else None,

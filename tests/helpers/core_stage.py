@@ -12,6 +12,7 @@ from services.orchestrator.core.settings import CoreSettings
 from stagemesh.link.core import Journal, LaneJournal, Placed, Row
 from stagemesh.media import Message, Modality, Params, Part, Request, TextPart, lane_of
 from stagemesh.outcome import End, FinishReason
+from stagemesh.pipeline import Mesh
 from tests.helpers.core_mesh import core_mesh
 
 __all__ = ["END", "CoreStage", "make_request", "of_kind"]
@@ -43,9 +44,14 @@ class CoreStage:
     CLIENT = 1
 
     def __init__(
-        self, settings: CoreSettings | None = None, *, units: int = 64, mirrors: bool = False
+        self,
+        settings: CoreSettings | None = None,
+        *,
+        units: int = 64,
+        mirrors: bool = False,
+        mesh: Mesh | None = None,
     ) -> None:
-        self.core = Orchestrator(core_mesh(), settings or CoreSettings())
+        self.core = Orchestrator(mesh or core_mesh(), settings or CoreSettings())
         self.now_s = 0.0
         self._links = 1
         self._slots = 0

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ALL_KINDS", "ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "NARROW", "one_mesh"]
+__all__ = [
+    "ALL_KINDS",
+    "ECHO",
+    "ECHO_AND_TALK",
+    "ECHO_TALK_RELAY",
+    "NARROW",
+    "PAIR_AND_PAINT",
+    "one_mesh",
+]
 
 ECHO: Final = """\
 pools:
@@ -120,6 +128,51 @@ pipelines:
     outputs: {{text: thinker}}
 """
 """One stage with four engine slots, behind a door for three and a door for everybody."""
+
+
+PAIR_AND_PAINT: Final = """\
+pools:
+  prefiller: {{engine: synthetic, replicas: {replicas}, options: {{gives: tensor}}}}
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text}}}}
+  painter: {{engine: synthetic, replicas: {replicas}, options: {{gives: image}}}}
+  talker:
+    engine: synthetic
+    replicas: {replicas}
+    replica_choice: round_robin
+    options: {{gives: text}}
+pipelines:
+  pair:
+    deadline_s: 60
+    stages:
+      prefill: {{pool: prefiller, bridge: script}}
+      decode:
+        pool: thinker
+        inputs: [input, {{from: prefill, modality: tensor}}]
+        bridge: script
+        bridge_options: {{handover: prefill}}
+        prefill: prefill
+        choices: true
+    outputs: {{text: decode}}
+  paint:
+    deadline_s: 60
+    stages:
+      encoder: {{pool: prefiller, bridge: script, companions: [negative], join_s: 2}}
+      painter:
+        pool: painter
+        inputs: [input, {{from: encoder, modality: tensor}}]
+        bridge: script
+    outputs: {{image: painter}}
+  strict:
+    deadline_s: 60
+    stages:
+      talker:
+        pool: talker
+        bridge: script
+        params: {{sampling: {{tokens_max: 8}}}}
+        constraints: {{sampling: {{tokens_max: {{max: 10}}, stop: [w7]}}}}
+    outputs: {{text: talker}}
+"""
+"""A pair, a stage with a companion that has two seconds, and a stage with constraints."""
 
 
 def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:

@@ -75,6 +75,10 @@ def _set(message: Message, field: FieldDescriptor, above: tuple[str, ...]) -> No
         part.SetInParent()
         _fill(part, (*above, name))
         return
+    if kind.GetOptions().map_entry:
+        # The only maps that there are hold messages by a word.
+        _fill(getattr(message, field.name)["key"], (*above, name))
+        return
     for choice in _choices(kind):
         part = getattr(message, field.name).add()
         _fill(part, (*above, name))

@@ -72,7 +72,8 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "ORCH-INV-107",
-        "Requests and attempts move by the tables, and the models make exactly these moves.",
+        "Requests, groups and attempts move by the tables, and the models make exactly the moves of"
+        " requests and attempts.",
     ),
     Invariant(
         "ORCH-INV-108",
@@ -81,6 +82,11 @@ INVARIANTS: Final = (
     Invariant(
         "ORCH-INV-109",
         "An owner under a higher epoch fences every replica in its reach before it submits.",
+    ),
+    Invariant(
+        "ORCH-INV-112",
+        "Where requests wait, tenants run in the proportion of their weights; none waits for ever,"
+        " and none runs above its bounds.",
     ),
     Invariant(
         "ORCH-INV-200",

@@ -20,7 +20,6 @@ from services.orchestrator.core.replicas import LoadReport, WorkerState
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import (
     Body,
-    Handle,
     Message,
     Modality,
     Request,
@@ -61,10 +60,11 @@ class CoreModel(BadManners):
         units=st.integers(1, 6),
         size=st.integers(4, 40),
         full=st.sampled_from([4, 3, 2, 0]),
+        apart=st.booleans(),
     )
-    def start(self, data: st.DataObject, units: int, size: int, full: int) -> None:
+    def start(self, data: st.DataObject, *, units: int, size: int, full: int, apart: bool) -> None:
         cards = {pool: self.pick(data, CARDS) for pool in sorted(set(POOLS))}
-        self.world = World(core_mesh(), SETTINGS, cards)
+        self.world = World(core_mesh(apart=apart), SETTINGS, cards)
         self.world.attach_client(units, size, mirrors=data.draw(st.booleans()))
         for pool in sorted(set(POOLS)) if full else ():
             self.attach_replica(pool, 0, full, units, size)
@@ -80,10 +80,11 @@ class CoreModel(BadManners):
         data=st.data(),
         model=st.sampled_from(sorted(MODELS)),
         choices=st.integers(1, 3),
+        tenant=st.sampled_from(["default", "heavy"]),
         deadline_s=st.sampled_from([0.0, 0.0, 5.0, float("inf")]),
     )
     def open_request(
-        self, data: st.DataObject, model: str, choices: int, deadline_s: float
+        self, data: st.DataObject, *, model: str, choices: int, tenant: str, deadline_s: float
     ) -> None:
         inputs, gives, fans_out = MODELS[model]
         request = Request(
@@ -91,6 +92,8 @@ class CoreModel(BadManners):
             messages=(Message(role="user", parts=self.pick(data, inputs)),),
             modalities=self.pick(data, gives),
             choices=choices if fans_out else 1,
+            tenant=tenant,
+            priority=choices,
         )
         self.world.open_request(self.pick(data, sorted(self.world.clients)), request, deadline_s)
 
@@ -268,7 +271,7 @@ class CoreModel(BadManners):
         elif kind == "body":
             row.body = Body(inline=b"xy")
         else:
-            row.body = Body(handle=_handle(attempt))
+            row.body = Body(handle=attempt.handle)
         if attempt.contract is ResumeContract.PER_INPUT:
             row.origin = (pos // 2, pos // 2 + 1)  # Two units of every unit that it reads.
         return row
@@ -379,17 +382,6 @@ class CoreModel(BadManners):
     def speakers(self) -> list[WorldAttempt]:
         """Attempts whose worker has credit for another output."""
         return [attempt for attempt in self.world.attempts if attempt.window.open]
-
-
-def _handle(attempt: WorldAttempt) -> Handle:
-    return Handle(
-        handle_id=f"h{attempt.request.request_id}",
-        request_id="",
-        holder_id="",
-        incarnation=1,
-        address="",
-        size_bytes=9,
-    )
 
 
 TestOrchestratorCore = CoreModel.TestCase

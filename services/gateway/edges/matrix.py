@@ -24,6 +24,9 @@ Streamed chat audio is always `pcm16`; its text comes as `content`, and once mor
 An error after the first byte of a stream is one event with `error`, and no `[DONE]`; a stream of bare audio is cut off instead.
 Every answer has an `x-request-id`; a client's own `X-Request-Id` is only a label.
 `X-Request-Timeout` bounds a request in seconds.
+`stage_params` tunes single stages of a pipeline, by name, in the words of `params` in a mesh file: `{"talker": {"sampling": {"temperature": 0.7}}}`; in a form it is that JSON as text.
+It goes before everything else that a body says of the same field; what a pipeline lays down as `constraints` goes before it.
+What OpenAI's fields say of tokens (`temperature`, `stop`, `max_completion_tokens` …) reaches the stage that comprehends the request only, never the decoder of a voice.
 """  # noqa: E501
 
 

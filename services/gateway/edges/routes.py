@@ -11,6 +11,7 @@ from services.gateway.core.requests import (
     IMAGE_UNSERVED,
     SPEECH_EXTENSIONS,
     SPEECH_UNSERVED,
+    TRANSCRIPTION_EXTENSIONS,
     TRANSCRIPTION_UNSERVED,
 )
 from services.gateway.edges.call import Call
@@ -66,6 +67,7 @@ ROUTES: Final = (
         endpoint=transcription,
         takes="multipart form",
         gives="JSON or plain text",
+        extensions=TRANSCRIPTION_EXTENSIONS,
         unserved=tuple(TRANSCRIPTION_UNSERVED),
     ),
     Route(

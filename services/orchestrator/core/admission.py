@@ -1,13 +1,15 @@
-"""Admission: how many requests of a pipeline run, and how many wait for that."""
+"""Admission: how many requests of a pipeline run, how many wait for that, and who is next."""
 
 import math
-from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from services.orchestrator.core.fairness import FairQueue
 from services.orchestrator.core.request import OpenRequest
 from stagemesh.errors import MeshError
 from stagemesh.outcome import error_for
-from stagemesh.pipeline import Pipeline
+from stagemesh.pipeline import Limits, Pipeline
 
 __all__ = ["Admission"]
 
@@ -15,85 +17,160 @@ _AGAIN: Final = 2
 """How many times the limits hold for requests that another owner had."""
 
 
+@dataclass(slots=True)
+class _Tally:
+    """How much there is of something, or how much there may be."""
+
+    running: int = 0
+    waiting: int = 0
+    input_bytes: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.running or self.waiting or self.input_bytes)
+
+
 class Admission:
     """One pipeline's limits; the mesh file's totals are shared by `orchestrators`.
 
+    Tenants take turns by their weights, and within a tenant the higher priority goes first.
     Requests that another owner had go before new ones, and up to twice as far.
     """
 
-    def __init__(self, pipeline: Pipeline, *, orchestrators: int, retry_after_s: float) -> None:
-        limits = pipeline.limits
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        orchestrators: int,
+        retry_after_s: float,
+        weights: Mapping[str, float],
+    ) -> None:
         self._name = pipeline.name
-        self._running_max = math.ceil(limits.running_max / orchestrators)
-        self._waiting_max = math.ceil(limits.waiting_max / orchestrators)
-        self._bytes_max = math.ceil(limits.input_bytes_max / orchestrators)
         self._retry_after_s = retry_after_s
-        self._waiting: OrderedDict[int, OpenRequest] = OrderedDict()
+        self._most, self._most_each = _shared(pipeline.limits, orchestrators)
+        self._all = _Tally()
+        self._each: dict[str, _Tally] = {}
+        self._again: FairQueue[OpenRequest] = FairQueue(weights)
+        self._new: FairQueue[OpenRequest] = FairQueue(weights)
         self._running: set[int] = set()
-        self.input_bytes = 0
 
     @property
     def running(self) -> int:
         """How many requests run."""
-        return len(self._running)
+        return self._all.running
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._waiting)
+        return self._all.waiting
 
-    def check(self, input_bytes: int, *, again: bool = False) -> None:
+    @property
+    def input_bytes(self) -> int:
+        """How much memory the content of its requests takes."""
+        return self._all.input_bytes
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants have requests here."""
+        return len(self._each)
+
+    def check(self, tenant: str, input_bytes: int, *, again: bool = False) -> None:
         """See whether a request with so many bytes of input finds room.
 
         Raises:
             MeshError: If it does not; then nothing is parked.
         """
-        if input_bytes > self._bytes_max:
+        largest = min(self._most.input_bytes, self._most_each.input_bytes)
+        if input_bytes > largest:
             raise MeshError(
-                error_for("body_too_large", f"The input may have at most {self._bytes_max} bytes.")
+                error_for("body_too_large", f"The input may have at most {largest} bytes.")
             )
         times = _AGAIN if again else 1
-        no_place = (
-            self.running >= times * self._running_max and self.waiting >= times * self._waiting_max
+        own = self._each.get(tenant, _Tally())
+        bounds = ((self._all, self._most), (own, self._most_each))
+        may_run = all(there.running < times * most.running for there, most in bounds)
+        fits_all, fits_own = (
+            (may_run or there.waiting < times * most.waiting)
+            and there.input_bytes + input_bytes <= times * most.input_bytes
+            for there, most in bounds
         )
-        if no_place or self.input_bytes + input_bytes > times * self._bytes_max:
+        if not (fits_all and fits_own):
+            whose = "" if fits_own else " of this tenant"
             raise MeshError(
                 error_for(
                     "queue_full",
-                    f"As many requests for {self._name} wait as may wait.",
+                    f"As many requests{whose} for {self._name} wait as may wait.",
                     retry_after_s=self._retry_after_s,
                 )
             )
 
     def enter(self, request: OpenRequest) -> None:
         """Take a request in that was checked; it waits until `next_admitted` gives it."""
-        self.input_bytes += request.input_bytes
-        self._waiting[request.number] = request
-        if request.epoch > 1:
-            self._waiting.move_to_end(request.number, last=False)
+        for tally in (self._all, self._each.setdefault(request.tenant, _Tally())):
+            tally.input_bytes += request.input_bytes
+            tally.waiting += 1
+        queue = self._again if request.epoch > 1 else self._new
+        queue.push(
+            request.tenant,
+            priority=request.priority,
+            number=request.number,
+            cost=request.plan.choices,
+            item=request,
+        )
 
     def next_admitted(self) -> OpenRequest | None:
-        """Take the next request that may run now, oldest first."""
-        if not self._waiting:
-            return None
-        number, request = next(iter(self._waiting.items()))
-        times = _AGAIN if request.epoch > 1 else 1
-        if self.running >= times * self._running_max:
-            return None
-        del self._waiting[number]
-        self._running.add(number)
+        """Take the next request that may run now."""
+        request = self._next_of(self._again, _AGAIN) or self._next_of(self._new, 1)
+        if request is not None:
+            self._running.add(request.number)
+            for tally in (self._all, self._each[request.tenant]):
+                tally.waiting -= 1
+                tally.running += 1
         return request
 
     def set_apart(self, request: OpenRequest) -> None:
         """Let a request wait no longer that will not run."""
-        self._waiting.pop(request.number, None)
+        if self._again.remove(request.number) or self._new.remove(request.number):
+            for tally in (self._all, self._each[request.tenant]):
+                tally.waiting -= 1
 
     def leave(self, request: OpenRequest) -> None:
         """Give up the place of a request that is done, wherever it was."""
-        self.input_bytes -= request.input_bytes
-        self._waiting.pop(request.number, None)
+        self.set_apart(request)
+        own = self._each[request.tenant]
+        for tally in (self._all, own):
+            tally.input_bytes -= request.input_bytes
+            tally.running -= request.number in self._running
         self._running.discard(request.number)
+        if not own:
+            del self._each[request.tenant]
+        for queue in (self._again, self._new):
+            queue.let(request.tenant)
 
     def all_waiting(self) -> list[OpenRequest]:
-        """Give the requests that wait, oldest first."""
-        return list(self._waiting.values())
+        """Give the requests that wait, those that another owner had first, oldest first."""
+        return [*self._again.items(), *self._new.items()]
+
+    def _next_of(self, queue: FairQueue[OpenRequest], times: int) -> OpenRequest | None:
+        if self._all.running >= times * self._most.running:
+            return None
+        most = times * self._most_each.running
+        return queue.pop(lambda tenant: self._each[tenant].running < most)
+
+
+def _shared(limits: Limits, orchestrators: int) -> tuple[_Tally, _Tally]:
+    """Give one orchestrator's share of the limits: for all tenants, and for each."""
+
+    def share(whole: int) -> int:
+        return math.ceil(whole / orchestrators)
+
+    def each(own: int | None, whole: int) -> int:
+        return share(whole if own is None else min(own, whole))
+
+    return (
+        _Tally(share(limits.running_max), share(limits.waiting_max), share(limits.input_bytes_max)),
+        _Tally(
+            each(limits.tenant_running_max, limits.running_max),
+            each(limits.tenant_waiting_max, limits.waiting_max),
+            each(limits.tenant_input_bytes_max, limits.input_bytes_max),
+        ),
+    )

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import msgspec
-
 from services.orchestrator.core.credit import accept_inputs, pump_feed
 from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
@@ -21,7 +19,7 @@ from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, refuses
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for, refuses
 
 __all__ = [
     "break_off",
@@ -48,7 +46,7 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
     if not (group.live() or group.idle_roles or group.standing is Standing.LOST):
-        group.standing = Standing.OVER
+        group.move(Standing.OVER)
         group.release_inputs()
 
 
@@ -232,8 +230,9 @@ def _maybe_pend_again(state: State, attempt: Attempt) -> None:
     group = attempt.group
     beside = [other for other in group.attempts if other.number == attempt.number]
     refused = any(other.state is AttemptState.REFUSED for other in beside)
-    live = group.standing is Standing.LIVE and group.request.state is RequestState.RUNNING
-    if refused and live and not any(other in beside for other in group.live()):
+    goes_on = group.standing in (Standing.LIVE, Standing.PENDING)
+    wants = goes_on and group.request.state is RequestState.RUNNING
+    if refused and wants and not any(other in beside for other in group.live()):
         pend_again(state, group)
 
 
@@ -248,13 +247,4 @@ def _named(attempt: Attempt, terminal: Terminal) -> ErrorInfo:
     if terminal.outcome is Outcome.COMPLETED:
         return attempt.error("protocol_error", "The worker ended an attempt with open lanes.")
     late = terminal.outcome is Outcome.DEADLINE_EXCEEDED
-    place = attempt.error("deadline_exceeded" if late else "engine_error")
-    if error is None:
-        return place
-    return msgspec.structs.replace(
-        error,
-        stage=place.stage,
-        pool=place.pool,
-        replica_id=place.replica_id,
-        attempt=place.attempt,
-    )
+    return attempt.placed(error or error_for("deadline_exceeded" if late else "engine_error"))

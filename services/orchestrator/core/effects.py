@@ -10,6 +10,7 @@ import msgspec
 
 from services.orchestrator.core.contracts import ResumeContract
 from stagemesh.link.core import Grant, LaneJournal, Placed, Row
+from stagemesh.media import Params
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import EdgeMode
 
@@ -77,7 +78,8 @@ class SourceOrder(_Effect, frozen=True, kw_only=True):
 class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     """Give a stage of a request to a replica: one attempt for each role.
 
-    One that goes on from an earlier attempt names the contract by which it does, and where its
+    `params` is what holds at the stage, of all that was wished and is laid down. One that goes on
+    from an earlier attempt names the contract by which it does, and where its
     lanes stand.
     """
 
@@ -91,6 +93,7 @@ class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     sources: tuple[SourceOrder, ...]
     deadline_left_s: float
     body: Any
+    params: Params = Params()
     contract: ResumeContract | None = None
     resume: tuple[LaneJournal, ...] = ()
 

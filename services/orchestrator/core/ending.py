@@ -176,7 +176,8 @@ def take_usage(request: OpenRequest, usage: Usage, timings: Timings) -> None:
 def _stop_group(state: State, group: Group, cause: str) -> None:
     group.ticket = None
     state.timers.cancel(group.timer)
-    group.standing = Standing.OVER
+    state.timers.cancel(group.join_timer)
+    group.move(Standing.OVER)
     for attempt in group.attempts:
         if attempt.state is AttemptState.PENDING:
             attempt.move(AttemptState.CANCELLED)
@@ -188,7 +189,8 @@ def _finish(state: State, request: OpenRequest, verdict: Verdict) -> None:
     request.move(RequestState.DONE)
     usage_complete = not request.live
     for group in request.groups:
-        group.standing = Standing.OVER
+        state.timers.cancel(group.join_timer)
+        group.move(Standing.OVER)
         for attempt in group.attempts:
             set_aside(state, attempt, "over")
     terminal = Terminal(

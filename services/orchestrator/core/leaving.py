@@ -30,6 +30,7 @@ def orphan(state: State, request: OpenRequest) -> None:
         group.keeping = group.unfed = False
         group.ticket = None
         state.timers.cancel(group.timer)
+        state.timers.cancel(group.join_timer)
     state.admissions[request.plan.pipeline.name].set_apart(request)
 
 

@@ -37,7 +37,7 @@ from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.outputs import grant_client, take_rows
 from services.orchestrator.core.placing import placement_due, pump
 from services.orchestrator.core.request import OpenRequest
-from services.orchestrator.core.routing import advance
+from services.orchestrator.core.routing import advance, join_due
 from services.orchestrator.core.settings import CoreSettings
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
@@ -84,6 +84,7 @@ class Orchestrator:
             Due.ABORT_ACK: self._abort_ack_due,
             Due.DEADLINE: self._deadline_due,
             Due.DRAIN: self._drain_due,
+            Due.JOIN: self._join_due,
             Due.ORPHAN: self._orphan_due,
             Due.PLACEMENT: self._placement_due,
             Due.RELEASE: self._release_due,
@@ -144,6 +145,7 @@ class Orchestrator:
         return {
             "requests": len(state.requests),
             "running": sum(admission.running for admission in state.admissions.values()),
+            "tenants": sum(admission.tenants for admission in state.admissions.values()),
             "waiting": sum(admission.waiting for admission in state.admissions.values()),
             "input_bytes": sum(admission.input_bytes for admission in state.admissions.values()),
             "client_slots": sum(len(client.requests) for client in state.clients.values()),
@@ -281,6 +283,9 @@ class Orchestrator:
 
     def _placement_due(self, group: Any) -> None:
         placement_due(self._state, group)
+
+    def _join_due(self, group: Any) -> None:
+        join_due(self._state, group)
 
     def _stall_due(self, replica: Any) -> None:
         membership.stall_due(self._state, replica)

@@ -1,4 +1,4 @@
-"""The states of requests and attempts, and every move between them, as tables.
+"""The states of requests, groups and attempts, and every move between them, as tables.
 
 The code moves by these tables and the docs draw them; a move that is not listed is our bug.
 """
@@ -8,12 +8,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 __all__ = [
     "ATTEMPT_MOVES",
+    "GROUP_MOVES",
     "REQUEST_MOVES",
     "AttemptState",
     "IllegalMove",
     "Move",
     "Moves",
     "RequestState",
+    "Standing",
 ]
 
 
@@ -47,7 +49,21 @@ class AttemptState(Enum):
     LOST = "lost"
 
 
-S = TypeVar("S", RequestState, AttemptState)
+class Standing(Enum):
+    """Where a group stands: one choice of a stage with its companions."""
+
+    WAITING = "waiting"
+    """Its inputs do not allow it yet."""
+    PENDING = "pending"
+    """Wants a replica, or waits for its back-off."""
+    LIVE = "live"
+    LOST = "lost"
+    """Was started, and what it has not given yet nobody is making."""
+    OVER = "over"
+    """Finished, or not needed any more; what it gave may yet have to be made again."""
+
+
+S = TypeVar("S", RequestState, AttemptState, Standing)
 
 
 class IllegalMove(RuntimeError):
@@ -123,5 +139,33 @@ def _attempt_moves() -> Moves[AttemptState]:
     )
 
 
+def _group_moves() -> Moves[Standing]:
+    s = Standing
+    needless = "nobody needs it, or the request ends"
+    lost = "an attempt of it was lost or handed back, or its input or output is to be made again"
+    again = "what it reads begins again"
+    return Moves(
+        "group",
+        s.WAITING,
+        Move(s.WAITING, s.PENDING, "its inputs allow it"),
+        Move(s.WAITING, s.LOST, "another owner began it"),
+        Move(s.WAITING, s.OVER, f"another owner had it whole; {needless}"),
+        Move(s.PENDING, s.LIVE, "placed"),
+        Move(s.PENDING, s.LOST, lost),
+        Move(s.PENDING, s.WAITING, again),
+        Move(s.PENDING, s.OVER, needless),
+        Move(s.LIVE, s.PENDING, "refused, or some of it wants another replica"),
+        Move(s.LIVE, s.LOST, lost),
+        Move(s.LIVE, s.WAITING, again),
+        Move(s.LIVE, s.OVER, f"all its lanes ended; {needless}"),
+        Move(s.LOST, s.PENDING, "it can go on"),
+        Move(s.LOST, s.WAITING, again),
+        Move(s.LOST, s.OVER, needless),
+        Move(s.OVER, s.LOST, "its output is to be made again"),
+        Move(s.OVER, s.WAITING, again),
+    )
+
+
 REQUEST_MOVES: Final = _request_moves()
+GROUP_MOVES: Final = _group_moves()
 ATTEMPT_MOVES: Final = _attempt_moves()

@@ -3,6 +3,7 @@
 from math import isfinite
 from typing import Final
 
+from services.orchestrator.core.choosing import prefix_of
 from services.orchestrator.core.door import request_bytes
 from services.orchestrator.core.effects import (
     AnswerUnknown,
@@ -15,13 +16,14 @@ from services.orchestrator.core.events import ClientAttached, FenceRaised, Opene
 from services.orchestrator.core.leaving import drop, hand_back, orphan
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
-from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict
+from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict, Wishes
 from services.orchestrator.core.state import State
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
 from stagemesh.errors import MeshError
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+from stagemesh.pipeline import ReplicaChoice
 
 _NO_EPOCH: Final = 2**32 - 1
 """The epoch of a request that its gateway has no more."""
@@ -97,12 +99,24 @@ def _enter(
         input_bytes=input_bytes,
         opened_s=state.now_s,
         deadline_s=state.now_s + left_s,
+        tenant=event.request.tenant,
+        priority=event.request.priority,
+        wishes=Wishes(event.request.params, event.request.stage_params),
+        prefix=_prefix(state, event, plan),
     )
     client.requests[event.slot] = request
     state.requests[event.request_id] = request
     request.deadline_timer = state.timers.at(request.deadline_s, Due.DEADLINE, request)
     state.admissions[plan.pipeline.name].enter(request)
     return request
+
+
+def _prefix(state: State, event: Opened, plan: Plan) -> bytes:
+    """Give what stands for the beginning of a request, if a pool that it may need goes by that."""
+    pools = (state.pools[stage.pool] for stage in plan.pipeline.stages)
+    if any(pool.choice is ReplicaChoice.PREFIX_AFFINITY for pool in pools):
+        return prefix_of(event.request.messages)
+    return b""
 
 
 def abort(state: State, link: int, slot: int, cause: str) -> None:
@@ -226,9 +240,12 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     if event.deadline_left_s < 0:
         raise MeshError(error_for("deadline_exceeded"))
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
-    plan = state.door.enter(event.request, context_tokens=context_tokens)
+    takes = {name: pool.card.params for name, pool in state.pools.items() if pool.card is not None}
+    plan = state.door.enter(event.request, context_tokens=context_tokens, takes=takes)
     input_bytes = request_bytes(event.request)
-    state.admissions[plan.pipeline.name].check(input_bytes, again=event.epoch > 1)
+    state.admissions[plan.pipeline.name].check(
+        event.request.tenant, input_bytes, again=event.epoch > 1
+    )
     return plan, input_bytes
 
 

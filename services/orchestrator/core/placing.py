@@ -1,11 +1,12 @@
 """Placing: which group gets which engine slots.
 
 A request stays with one replica of a pool as long as that one can be used, and waits for it while
-it is busy. A group is placed whole.
+it is busy. A group is placed whole, unless its pool lets companions run apart.
 """
 
 from typing import Final
 
+from services.orchestrator.core.choosing import least_loaded, prefix_affinity, round_robin
 from services.orchestrator.core.ending import fail, fail_or_reject
 from services.orchestrator.core.moves import ATTEMPT_MOVES
 from services.orchestrator.core.replicas import Replica, ReplicaPool
@@ -16,6 +17,7 @@ from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import Meter
 from stagemesh.outcome import ErrorInfo, error_for
+from stagemesh.pipeline import ReplicaChoice
 
 __all__ = ["pend", "pend_again", "placement_due", "pump", "redrive", "requeue", "watch"]
 
@@ -31,6 +33,8 @@ def pend(state: State, group: Group) -> None:
 def pend_again(state: State, group: Group) -> None:
     """Let a group that was refused want slots elsewhere, or after a back-off, for `redrive_s`."""
     request = group.request
+    state.timers.cancel(group.timer)
+    group.timer = None
     group.refusals += 1
     if group.refused_s is None:
         group.refused_s = state.now_s
@@ -44,7 +48,7 @@ def pend_again(state: State, group: Group) -> None:
     ):
         del request.homes[pool.name]
     _make_pending(state, group)
-    if not pool.ready or any(replica.link not in group.avoid for replica in pool.usable):
+    if not pool.ready or _elsewhere(pool, group):
         _enqueue(state, group)
     else:
         group.avoid.clear()
@@ -85,12 +89,21 @@ def placement_due(state: State, group: Group) -> None:
             fail_or_reject(state, group.request, _no_replica(group))
         else:
             watch(state, group)
+    elif group.resumes:
+        if _is_stuck(pool, group):
+            fail(state, group.request, group.cause or _no_replica(group))
+        else:
+            group.timer = state.arm(state.settings.redrive_s, Due.PLACEMENT, group)
 
 
 def watch(state: State, group: Group) -> None:
-    """Give a group's pool `redrive_s` to have a replica that can be used."""
+    """Give a group's pool `redrive_s` to have a replica that can be used, or a slot to come free.
+
+    A slot for who goes on after a loss may be held by those who wait for what it makes.
+    """
     if group.timer is None:
-        since_s = max(state.pool_of(group).empty_since_s, group.pending_s)
+        pool = state.pool_of(group)
+        since_s = group.pending_s if pool.ready else max(pool.empty_since_s, group.pending_s)
         group.timer = state.timers.at(since_s + state.settings.redrive_s, Due.PLACEMENT, group)
 
 
@@ -111,34 +124,59 @@ def _place_next(state: State, pool: ReplicaPool) -> bool:
     if ticket is not None:
         replica = _choose(state, pool, ticket)
         if replica is not None:
-            submit(state, ticket.group, replica)
+            _submit(state, ticket.group, replica)
             return True
         if not ticket.valid:
             return True  # It was given up; the next one may have better luck.
     for replica in pool.usable:
         own = replica.tickets.head()
-        if own is None or own.group.wanted > replica.free:
+        if own is None or own.group.wanted_at_once > replica.free:
             continue
         if ticket is None or not _goes_before(ticket, own, replica):
-            submit(state, own.group, replica)
+            _submit(state, own.group, replica)
             return True
     return False
+
+
+def _submit(state: State, group: Group, replica: Replica) -> None:
+    """Submit a group, or as much of it as there is room for where it may run apart."""
+    submit(state, group, replica)
+    if group.standing is Standing.LIVE and group.wanted:
+        group.move(Standing.PENDING)
+        group.want_inputs()
+        _enqueue(state, group)
 
 
 def _first_homeless(pool: ReplicaPool) -> Ticket | None:
     """Give the first group that may go anywhere; send those before it to their replica's queue."""
     while (ticket := pool.tickets.head()) is not None:
-        home = ticket.group.request.homes.get(pool.name)
-        if home is None or not home.usable or home.link in ticket.group.avoid:
+        home = _home(pool, ticket.group)
+        if home is None:
             return ticket
         pool.tickets.pop()
         home.tickets.push(ticket)
     return None
 
 
+def _home(pool: ReplicaPool, group: Group) -> Replica | None:
+    """Give the replica that a group waits for, while it can be used and has not refused it."""
+    home = group.request.homes.get(pool.name)
+    if home is None or not home.usable or home.link in group.avoid:
+        return None
+    return None if group.stage.apart and group.live() else home
+
+
+def _elsewhere(pool: ReplicaPool, group: Group) -> bool:
+    """Whether a replica that has not refused a group has room for it now."""
+    return any(
+        replica.link not in group.avoid and replica.free >= group.wanted_at_once
+        for replica in pool.usable
+    )
+
+
 def _make_pending(state: State, group: Group) -> None:
     """Make attempts for the roles that nobody works on and that have not given everything."""
-    group.standing = Standing.PENDING
+    group.move(Standing.PENDING)
     group.pending_s = state.now_s
     roles = group.idle_roles
     kept = [attempt for attempt in group.attempts if attempt.role not in roles]
@@ -158,10 +196,31 @@ def _make_pending(state: State, group: Group) -> None:
 def _enqueue(state: State, group: Group) -> None:
     pool = state.pool_of(group)
     group.ticket = Ticket(group.key, group)
-    pool.tickets.push(group.ticket)
+    home = _home(pool, group)
+    (pool if home is None else home).tickets.push(group.ticket)
     state.roomy[pool] = None
-    if not pool.ready:
+    if group.resumes or not pool.ready:
         watch(state, group)
+
+
+def _is_stuck(pool: ReplicaPool, group: Group) -> bool:
+    """Whether slots would not do even if everything ended that does not wait for a lost group."""
+    return all(
+        replica.slots - sum(map(_waits_for_lost, replica.attempts.values())) < group.wanted_at_once
+        for replica in pool.usable
+    )
+
+
+def _waits_for_lost(attempt: Attempt) -> bool:
+    """Whether an attempt has an input that nobody makes at present."""
+    request = attempt.group.request
+    open_lanes = {lane.number for lane in attempt.group.sources if not lane.closed}
+    return attempt.running and any(
+        one.resumes
+        and one.standing in (Standing.LOST, Standing.PENDING)
+        and any(lane.number in open_lanes for lane in one.lanes)
+        for one in request.groups
+    )
 
 
 def _back_off_s(state: State, group: Group) -> float:
@@ -180,12 +239,12 @@ def _jitter_s(state: State, group: Group) -> float:
 
 def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
     """Choose a replica for a group that has no home, unless all are busy for now."""
-    group, slots = ticket.group, ticket.group.wanted
+    group, slots = ticket.group, ticket.group.wanted_at_once
     usable = pool.usable
     if usable and all(replica.card.slots < slots for replica in usable):
         fail_or_reject(state, group.request, _too_large(group))
         return None
-    avoid = group.avoid if any(r.link not in group.avoid for r in usable) else frozenset()
+    avoid = group.avoid if _elsewhere(pool, group) else frozenset()
     room = [
         replica
         for replica in usable
@@ -193,7 +252,24 @@ def _choose(state: State, pool: ReplicaPool, ticket: Ticket) -> Replica | None:
         and replica.free >= slots
         and not ((own := replica.tickets.head()) is not None and own < ticket)
     ]
-    return min(room, key=lambda replica: replica.load, default=None)
+    whole = [replica for replica in room if replica.free >= group.wanted]
+    return _chosen(pool, group, whole or room, usable)
+
+
+def _chosen(
+    pool: ReplicaPool, group: Group, room: list[Replica], usable: list[Replica]
+) -> Replica | None:
+    """Choose by the policy of the pool among those that have room now."""
+    match pool.choice:
+        case ReplicaChoice.LEAST_LOADED:
+            chosen = least_loaded(room)
+        case ReplicaChoice.PREFIX_AFFINITY:
+            chosen = prefix_affinity(room, usable, group.request.prefix, group.wanted_at_once)
+        case ReplicaChoice.ROUND_ROBIN:
+            chosen = round_robin(room, pool.chosen_last)
+    if chosen is not None:
+        pool.chosen_last = chosen.replica_id
+    return chosen
 
 
 def _no_replica(group: Group) -> ErrorInfo:
@@ -206,7 +282,7 @@ def _no_replica(group: Group) -> ErrorInfo:
 
 
 def _too_large(group: Group) -> ErrorInfo:
-    stage, slots = group.stage, group.wanted
+    stage, slots = group.stage, group.wanted_at_once
     message = (
         f"{stage.name} needs {slots} engine slots at once; no replica of {stage.pool} has so many."
     )
@@ -215,6 +291,4 @@ def _too_large(group: Group) -> ErrorInfo:
 
 def _goes_before(ticket: Ticket, own: Ticket, replica: Replica) -> bool:
     """Whether a group without a home has the better claim on a replica that it could use."""
-    group = ticket.group
-    able = replica.link not in group.avoid and replica.card.slots >= group.wanted
-    return able and ticket < own
+    return replica.slots >= ticket.group.wanted_at_once and ticket < own

@@ -1,4 +1,4 @@
-"""What the core knows of replicas, and which one gets the next attempt."""
+"""What the core knows of replicas."""
 
 from collections import OrderedDict
 from enum import IntEnum
@@ -12,6 +12,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.tickets import TicketQueue
 from stagemesh.link.core import SlotMint
 from stagemesh.media import Modality
+from stagemesh.pipeline import ReplicaChoice
 
 if TYPE_CHECKING:
     from services.orchestrator.core.request import Attempt
@@ -38,11 +39,12 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     input_modalities: frozenset[Modality] = frozenset()
     output_modalities: frozenset[Modality] = frozenset()
-    stream_input: bool = False
     slots: int = 1
     context_tokens_max: int = 0
     resume_contract: ResumeContract = ResumeContract.NONE
     deterministic: bool = False
+    params: frozenset[str] = frozenset()
+    """The fields of a request's parameters that it minds; none means that it does not tell."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +115,16 @@ class Replica:
         return self.card.slots - self.in_flight
 
     @property
+    def slots(self) -> int:
+        """How many engine slots it has in all."""
+        return self.card.slots
+
+    @property
+    def busy(self) -> int:
+        """How many attempts it has, with what other orchestrators gave it as far as it is known."""
+        return self.in_flight + self.others
+
+    @property
     def usable(self) -> bool:
         """Whether it may get new attempts, as soon as it has room."""
         return (
@@ -120,11 +132,6 @@ class Replica:
             and self.listed
             and not (self.superseded or self.stalled or self.lost)
         )
-
-    @property
-    def load(self) -> float:
-        """How busy it is for its size, with what other orchestrators gave it."""
-        return (self.in_flight + self.others) / max(1, self.card.slots)
 
     def reported(self, load: LoadReport) -> None:
         """Take note of a load report; what is not ours there is others'."""
@@ -143,9 +150,17 @@ class Replica:
 class ReplicaPool:
     """The replicas of one pool, in the order in which they attached."""
 
-    def __init__(self, name: str, budget: RetryBudget) -> None:
+    def __init__(
+        self,
+        name: str,
+        budget: RetryBudget,
+        choice: ReplicaChoice = ReplicaChoice.LEAST_LOADED,
+    ) -> None:
         self.name = name
         self.budget = budget
+        self.choice = choice
+        self.chosen_last = ""
+        """The id of the replica that a request without a home got last."""
         self.card: WorkerCard | None = None
         """Of the replica that attached last, even if it is gone."""
         self.replicas: list[Replica] = []

@@ -1,28 +1,42 @@
 """One open request: its groups, their attempts, its lanes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from services.orchestrator.core.contracts import ResumeContract
+import msgspec
+
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.loss import Loss, Way
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
+    GROUP_MOVES,
     REQUEST_MOVES,
     AttemptState,
     IllegalMove,
     RequestState,
+    Standing,
 )
 from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
 from services.orchestrator.core.replicas import Replica, WorkerCard
 from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import Meter, Sender
-from stagemesh.media import split_lane
+from stagemesh.media import Params, split_lane
 from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
 from stagemesh.pipeline import Stage
 
-__all__ = ["Attempt", "Client", "Group", "Loss", "OpenRequest", "Standing", "Verdict", "Way"]
+__all__ = [
+    "Attempt",
+    "Client",
+    "Group",
+    "Loss",
+    "OpenRequest",
+    "Standing",
+    "Verdict",
+    "Way",
+    "Wishes",
+]
 
 
 ID_BYTES: Final = 4
@@ -48,44 +62,14 @@ class Verdict:
     error: ErrorInfo | None
 
 
-class Standing(Enum):
-    """Where a group stands."""
+class Wishes(NamedTuple):
+    """What a client tunes: for the request as a whole, and at stages by their names."""
 
-    WAITING = "waiting"
-    """Its inputs do not allow it yet."""
-    PENDING = "pending"
-    """Wants a replica, or waits for its back-off."""
-    LIVE = "live"
-    LOST = "lost"
-    """Was started, and what it has not given yet nobody is making."""
-    OVER = "over"
-    """Finished, or not needed any more."""
+    params: Params = Params()
+    by_stage: Mapping[str, Params] = {}
 
 
-class Loss(Enum):
-    """How a group came to be lost, the gravest last."""
-
-    HANDED_BACK = 0
-    """In good order; costs nothing."""
-    INPUT = 1
-    """What it had to read was gone; costs nothing."""
-    WORK = 2
-    """Its worker does not have it any more."""
-    CRASH = 3
-    """Its replica was lost, or stands still: perhaps because of what it was given."""
-
-
-@dataclass(slots=True, frozen=True)
-class Way:
-    """How a lost group goes on.
-
-    `start` is the first unit of its one stream input that it is sent. With `reset` everything that
-    it gave, and what others made of it, is dropped first.
-    """
-
-    contract: ResumeContract
-    start: int = 0
-    reset: bool = False
+_NO_WISHES: Final = Wishes()
 
 
 @dataclass(slots=True, eq=False)
@@ -124,10 +108,15 @@ class Attempt:
         return self.state is AttemptState.SUBMITTED or self.state is AttemptState.STREAMING
 
     def error(self, reason: str, message: str = "") -> ErrorInfo:
-        """Make a cause that names this attempt."""
-        return error_for(
-            reason,
-            message,
+        """Make a cause that arose at this attempt."""
+        return self.placed(error_for(reason, message))
+
+    def placed(self, error: ErrorInfo) -> ErrorInfo:
+        """Say of a cause where it arose, and for which companion."""
+        companion = self.role.companion
+        return msgspec.structs.replace(
+            error,
+            message=f"Companion {companion}: {error.message}" if companion else error.message,
             stage=self.group.stage.name,
             pool=self.group.stage.pool,
             replica_id=self.replica.replica_id,
@@ -141,7 +130,7 @@ class Group:
 
     request: "OpenRequest"
     plan: GroupPlan
-    standing: Standing = Standing.WAITING
+    standing: Standing = GROUP_MOVES.start
     unfed: bool = True
     """It is not running, so what it has not been sent is nobody's debt."""
     keeping: bool = True
@@ -150,6 +139,8 @@ class Group:
     numbers_used: int = 0
     ticket: Ticket | None = None
     timer: Timer | None = None
+    join_timer: Timer | None = None
+    """Since some of its roles have ended and others have not."""
     pending_s: float = 0.0
     refusals: int = 0
     refused_s: float | None = None
@@ -180,15 +171,26 @@ class Group:
         """The stage that it is a choice of."""
         return self.plan.stage
 
+    def move(self, to: Standing) -> None:
+        """Change where it stands by the table, unless it stands there."""
+        if to is not self.standing:
+            self.standing = GROUP_MOVES.check(self.standing, to)
+
     @property
-    def key(self) -> tuple[int, int, int]:
-        """Its order among those that want an engine slot."""
-        return (-self.plan.stage.index, self.request.number, self.plan.choice)
+    def key(self) -> tuple[bool, int, int, int]:
+        """Its order among those that want an engine slot: first who goes on after a loss."""
+        stage, choice = self.plan.stage, self.plan.choice
+        return (not self.resumes, -stage.index, self.request.number, choice)
 
     @property
     def wanted(self) -> int:
         """How many engine slots it wants."""
         return sum(attempt.state is AttemptState.PENDING for attempt in self.attempts)
+
+    @property
+    def wanted_at_once(self) -> int:
+        """How many engine slots it wants on one replica."""
+        return min(1, self.wanted) if self.stage.apart else self.wanted
 
     @property
     def idle_roles(self) -> list[RolePlan]:
@@ -213,7 +215,7 @@ class Group:
 
     def lose(self, loss: Loss, cause: ErrorInfo | None) -> None:
         """Note that nobody works on some of it any more; it wants its inputs again."""
-        self.standing = Standing.LOST
+        self.move(Standing.LOST)
         self.resumes = True
         self.ticket = None
         if self.loss is None or loss.value > self.loss.value:
@@ -248,11 +250,12 @@ class OpenRequest:
     """A request from the door to its terminal."""
 
     __slots__ = (
-        "admitted_s", "asked", "body", "client", "compute_s", "deadline_s",
-        "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
-        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan",
-        "prompt", "renewal_timer", "request_id", "sender", "shown", "slot", "slow_timer", "started",
-        "state", "stuck_since_s", "unrecoverable", "verdict",
+        "admitted_s", "asked", "body", "client", "compute_s", "deadline_s", "deadline_timer",
+        "end_timer", "epoch", "first_output_s", "groups", "holders", "homes", "input_bytes",
+        "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan", "prefix",
+        "priority", "prompt", "renewal_timer", "request_id", "sender", "shown", "slot",
+        "slow_timer", "started", "state", "stuck_since_s", "tenant", "unrecoverable", "verdict",
+        "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -268,6 +271,10 @@ class OpenRequest:
         input_bytes: int,
         opened_s: float,
         deadline_s: float,
+        tenant: str = "default",
+        priority: int = 0,
+        wishes: Wishes = _NO_WISHES,
+        prefix: bytes = b"",
     ) -> None:
         self.number = number
         self.request_id = request_id
@@ -279,6 +286,10 @@ class OpenRequest:
         self.input_bytes = input_bytes
         self.opened_s = opened_s
         self.deadline_s = deadline_s
+        self.tenant = tenant
+        self.priority = priority
+        self.wishes = wishes
+        self.prefix = prefix
         self.admitted_s: float | None = None
         self.first_output_s: float | None = None
         self.state = REQUEST_MOVES.start

@@ -130,7 +130,7 @@ def _reset(state: State, first: Group) -> None:
         state.timers.cancel(group.timer)
         group.timer = None
         group.resumes = group is first
-        group.standing = Standing.LOST if group is first else Standing.WAITING
+        group.move(Standing.LOST if group is first else Standing.WAITING)
         group.want_inputs()
         group.keep_inputs()
     for group in groups:

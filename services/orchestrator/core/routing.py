@@ -6,18 +6,21 @@ was lost or stands still, it was handed back, its payloads are gone, or another 
 
 from typing import Final
 
-from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped
+import msgspec
+
+from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped, stop
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.placing import pend, redrive
-from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing
+from services.orchestrator.core.plan import RolePlan
+from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing, Verdict
 from services.orchestrator.core.resuming import prepare
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
-from stagemesh.outcome import ErrorInfo, error_for
+from stagemesh.outcome import ErrorInfo, Outcome, error_for
 from stagemesh.pipeline import EdgeMode
 
-__all__ = ["advance"]
+__all__ = ["advance", "join_due"]
 
 _FREE: Final = frozenset({Loss.HANDED_BACK, Loss.INPUT})
 _CRASHES_MAX: Final = 2
@@ -35,6 +38,7 @@ def advance(state: State, request: OpenRequest) -> None:
         return
     _drop_unneeded(state, request)
     for group in request.groups:
+        _mind_companions(state, group)
         if group.standing is Standing.LOST:
             if not _recover(state, group):
                 return
@@ -42,6 +46,42 @@ def advance(state: State, request: OpenRequest) -> None:
             pend(state, group)
     if not request.lanes_left and not request.held:
         _end(state, request)
+
+
+def join_due(state: State, group: Group) -> None:
+    """End a request of which a companion is silent, while what it is a companion of has ended."""
+    group.join_timer = None
+    late = next(role for role in group.plan.roles[1:] if not _has_ended(group, role))
+    stage = group.stage
+    error = error_for(
+        "deadline_exceeded",
+        f"Companion {late.companion}: {stage.name} itself ended {stage.join_s:g} s ago.",
+        stage=stage.name,
+        pool=stage.pool,
+    )
+    holder = next((one.placed_on for one in group.attempts if one.role is late), None)
+    if holder is not None:
+        error = msgspec.structs.replace(error, replica_id=holder.replica_id)
+    stop(state, group.request, Verdict(Outcome.DEADLINE_EXCEEDED, error), "deadline")
+
+
+def _mind_companions(state: State, group: Group) -> None:
+    """Give companions `join_s` from when the choice that they belong to has ended.
+
+    The time runs on where one of them is lost.
+    """
+    if len(group.plan.roles) == 1:
+        return
+    choice, *companions = (_has_ended(group, role) for role in group.plan.roles)
+    if group.standing is Standing.OVER or not choice or all(companions):
+        state.timers.cancel(group.join_timer)
+        group.join_timer = None
+    elif group.join_timer is None:
+        group.join_timer = state.arm(group.stage.join_s, Due.JOIN, group)
+
+
+def _has_ended(group: Group, role: RolePlan) -> bool:
+    return all(group.request.lanes[number].cursor.ended for number in role.lanes)
 
 
 def _recover(state: State, group: Group) -> bool:

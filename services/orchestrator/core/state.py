@@ -36,15 +36,20 @@ class State:
         self.timers = Timers()
         self.counts = Counts()
         self.door = Door(mesh, settings.door)
+        weights = {name: tenant.weight for name, tenant in mesh.tenants.items()}
         self.admissions = {
             pipeline.name: Admission(
                 pipeline,
                 orchestrators=settings.orchestrators,
                 retry_after_s=settings.retry_after_s,
+                weights=weights,
             )
             for pipeline in mesh.pipelines.values()
         }
-        self.pools = {name: ReplicaPool(name, self._budget()) for name in mesh.pools}
+        self.pools = {
+            name: ReplicaPool(name, self._budget(), pool.replica_choice)
+            for name, pool in mesh.pools.items()
+        }
         self.replicas: dict[int, Replica] = {}
         self.unlisted: OrderedDict[str, None] = OrderedDict()
         self.clients: dict[int, Client] = {}

@@ -16,7 +16,7 @@ from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import Placed, Window
 from stagemesh.media import Modality
-from stagemesh.pipeline import EdgeMode
+from stagemesh.pipeline import EdgeMode, effective_params
 
 __all__ = ["submit"]
 
@@ -41,7 +41,7 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         _feed(state, group)
         if not group.resumes:
             replica.pool.budget.earn()
-        if effective(replica.card) is ResumeContract.NONE:
+        if effective(replica.card) is ResumeContract.NONE and not group.wanted:
             group.release_inputs()
     if replica.stall_timer is None:
         replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
@@ -77,10 +77,11 @@ def _bind(state: State, group: Group, replica: Replica, number: int) -> tuple[At
     group.ticket = None
     state.timers.cancel(group.timer)
     group.timer = None
-    group.standing = Standing.LIVE
+    group.move(Standing.LIVE)
     group.numbers_used = number
     group.card = replica.card
     pending = tuple(a for a in group.attempts if a.state is AttemptState.PENDING)
+    pending = pending[: max(group.wanted_at_once, replica.free)]
     for attempt in pending:
         attempt.move(AttemptState.SUBMITTED)
         attempt.number = number
@@ -154,6 +155,7 @@ def _submission(
         ),
         sources=tuple(source for group in groups for source in group.plan.sources),
         deadline_left_s=max(0.0, request.deadline_s - state.now_s),
+        params=effective_params(groups[0].stage, *request.wishes),
         body=request.body,
         contract=None if way is None else way.contract,
         resume=() if way is None else marks_of(attempts, way),

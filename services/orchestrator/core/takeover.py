@@ -89,13 +89,13 @@ def _take_lane(request: OpenRequest, lane: Lane, given: LaneJournal) -> None:
 def _take_group(group: Group, placed: set[tuple[int, int]]) -> None:
     given = any((group.stage.index, role.role) in placed for role in group.plan.roles)
     if not group.idle_roles:
-        group.standing = Standing.OVER
+        group.move(Standing.OVER)
         group.unfed = False
         for lane in group.sources:
             lane.unfed -= 1
         group.release_inputs()
     elif given or any(lane.begun for lane in group.lanes):
-        group.standing = Standing.LOST
+        group.move(Standing.LOST)
         group.resumes = True
 
 

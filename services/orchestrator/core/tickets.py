@@ -1,4 +1,4 @@
-"""Queues for engine slots: downstream stages first, then by age."""
+"""Queues for engine slots: who goes on after a loss first, then downstream stages, then by age."""
 
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,7 @@ _SLACK: Final = 64
 class Ticket:
     """A group's place in a queue; void once the group holds another one, or none."""
 
-    key: tuple[int, int, int]
+    key: tuple[bool, int, int, int]
     group: "Group"
 
     def __lt__(self, other: "Ticket") -> bool:

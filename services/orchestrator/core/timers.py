@@ -24,6 +24,7 @@ class Due(Enum):
     TOMBSTONES = auto()
     RELEASE = auto()
     ORPHAN = auto()
+    JOIN = auto()
 
 
 @dataclass(slots=True, eq=False)

@@ -32,7 +32,8 @@ def adopt(request: request_pb2.Request, request_id: str, store: Store) -> None:
             more in it than any request may have.
     """
     check_counts(request)
-    request.tenant = TENANT  # There is no authentication on this port, so nobody else can be known.
+    request.tenant = TENANT  # There is no authentication on this port, so nobody else can be known,
+    request.priority = 0  # and nobody goes before the others.
     if request.seed:
         request.seed_explicit = True  # Who writes one means it; only a 0 has to be said twice.
     elif not request.seed_explicit:

@@ -19,7 +19,6 @@ class _Template(msgspec.Struct, frozen=True):
     reads_input: bool
     bridge: str
     bridge_options: struct_pb2.Struct
-    defaults: request_pb2.Params
 
 
 class Submits:
@@ -43,7 +42,7 @@ class Submits:
             stage=order.stage,
             stage_name=template.name,
             deadline_left_s=order.deadline_left_s,
-            params=_over(template.defaults, body.params),
+            params=params_to_proto(order.params),
             bridge=template.bridge,
             bridge_options=template.bridge_options,
             request=body if template.reads_input else _without_messages(body),
@@ -76,7 +75,6 @@ def _template(stage: Stage) -> _Template:
         reads_input=stage.reads_input,
         bridge=stage.bridge,
         bridge_options=options_to_proto(stage.bridge_options),
-        defaults=params_to_proto(stage.params),
     )
 
 
@@ -92,16 +90,6 @@ def _mark(lane: LaneJournal) -> link_pb2.LaneJournal:
     )
 
 
-def _over(defaults: request_pb2.Params, wishes: request_pb2.Params) -> request_pb2.Params:
-    """Lay a client's wishes over a stage's defaults; a list of stop strings is replaced whole."""
-    params = request_pb2.Params()
-    params.CopyFrom(defaults)
-    if wishes.sampling.stop:
-        del params.sampling.stop[:]
-    params.MergeFrom(wishes)
-    return params
-
-
 def _without_messages(body: request_pb2.Request) -> request_pb2.Request:
     return request_pb2.Request(
         model=body.model,
@@ -112,4 +100,5 @@ def _without_messages(body: request_pb2.Request) -> request_pb2.Request:
         seed_explicit=body.seed_explicit,
         label=body.label,
         tenant=body.tenant,
+        priority=body.priority,
     )

@@ -17,7 +17,8 @@ FRAME_SAMPLES: Final = 480
 class ScriptBridge:
     """Gives the request's text first, under no units, and then each upstream output as it comes.
 
-    A stage that reads the client's input always gets that first input, also when it is empty.
+    A stage that reads the client's input always gets that first input, also when it is empty. What
+    the stage that the option `handover` names gives is waited for, and counts nothing.
     """
 
     reads_media: ClassVar[bool] = False
@@ -25,20 +26,27 @@ class ScriptBridge:
     def __init__(self, context: Context) -> None:
         self._request = context.request
         self._open = {source.lane for source in context.sources}
+        handover = context.options.get("handover", "")
+        self._handovers = {one.lane for one in context.sources if one.stage == handover}
         self._alone = len(self._open) == 1
         self.complete = False
 
     def start(self) -> list[EngineInput]:
         """Give the text of the request, if the stage reads it."""
         self.complete = not self._open
-        if not self._request.messages and self._open:
+        if self._handovers or (not self._request.messages and self._open):
             return []
         return [TextInput(text=last_user_text(self._request))]
 
     def feed(self, fed: Fed) -> list[EngineInput]:
         """Pass an upstream output on."""
+        lane = fed.source.lane
         if fed.last:
-            self._open.discard(fed.source.lane)
+            self._open.discard(lane)
+        if lane in self._handovers:
+            if fed.last:
+                self._handovers.discard(lane)
+            return [] if self._handovers else self.start()
         self.complete = not self._open
         units = fed.units
         if split_lane(fed.source.lane).modality is Modality.AUDIO:

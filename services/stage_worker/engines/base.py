@@ -60,6 +60,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     """How many attempts it runs at once; it is never given more."""
     context_tokens_max: int = 0
+    params: frozenset[str] = frozenset()
+    """The fields of `Params` that it minds, as in `sampling.temperature`; none means: not told.
+
+    What it does not mind is refused where a client asks for it at this very stage.
+    """
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ tokens were the end of the prompt.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import ctranslate2
 import msgspec
@@ -37,6 +37,20 @@ from stagemesh.media import Modality, Sampling
 from stagemesh.outcome import End, FinishReason, Usage
 
 __all__ = ["CTranslate2Engine", "Options", "create"]
+
+
+_PARAMS: Final = frozenset(
+    {
+        "sampling.ignore_eos",
+        "sampling.repetition_penalty",
+        "sampling.stop",
+        "sampling.temperature",
+        "sampling.tokens_max",
+        "sampling.tokens_min",
+        "sampling.top_k",
+        "sampling.top_p",
+    }
+)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +86,7 @@ class CTranslate2Engine(ThreadedEngine):
             deterministic=False,
             slots=self.slots,
             context_tokens_max=self._options.max_model_len,
+            params=_PARAMS,
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

@@ -94,6 +94,7 @@ class DiffusersEngine(ThreadedEngine):
             resume_contract=ResumeContract.REPLAY,
             deterministic=True,
             slots=self.slots,
+            params=frozenset(f"image.{name}" for name in ImageParams.__struct_fields__),
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

@@ -77,6 +77,7 @@ class PiperEngine(ThreadedEngine):
             resume_contract=ResumeContract.PER_INPUT,
             deterministic=not (self._options.noise_scale or self._options.noise_w),
             slots=self.slots,
+            params=frozenset({"audio.speed", "audio.voice"}),
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

@@ -26,7 +26,7 @@ from services.stage_worker.engines.base import (
 )
 from services.stage_worker.engines.support.synthetic_run import Run
 from stagemesh.errors import BadSettings, MeshError, unsupported
-from stagemesh.media import Modality
+from stagemesh.media import AudioParams, ImageParams, Modality, Sampling
 from stagemesh.outcome import FinishReason, default_reason, error_for
 
 __all__ = ["CRASH_EXIT_CODE", "SyntheticEngine", "create"]
@@ -79,6 +79,7 @@ class SyntheticEngine:
             resume_contract=contract,
             deterministic=True,
             slots=options.slots,
+            params=_params_for(gives),
         )
         self._runs: dict[int, Run] = {}
         self._due: list[tuple[float, int]] = []
@@ -239,6 +240,18 @@ def _next_due_s(run: Run, now_s: float) -> float:
         return now_s
     at_s = max(run.due_s + each_s, now_s)
     return math.ceil(at_s / each_s - 1e-6) * each_s
+
+
+def _params_for(gives: frozenset[Modality]) -> frozenset[str]:
+    """Give what an engine would mind that gives this; a script minds little of it itself."""
+    fields: set[str] = set()
+    if gives & {Modality.TEXT, Modality.AUDIO, Modality.TENSOR}:
+        fields.update(f"sampling.{name}" for name in Sampling.__struct_fields__)
+    if Modality.AUDIO in gives:
+        fields.update(f"audio.{name}" for name in AudioParams.__struct_fields__)
+    if gives & {Modality.IMAGE, Modality.VIDEO}:
+        fields.update(f"image.{name}" for name in ImageParams.__struct_fields__)
+    return frozenset(fields)
 
 
 def create(config: EngineConfig) -> Engine:

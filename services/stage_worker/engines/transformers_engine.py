@@ -70,6 +70,8 @@ class TransformersEngine(ThreadedEngine):
             deterministic=True,
             slots=self.slots,
             context_tokens_max=self._tokens_max,
+            # Its bridge makes the text of the companion for a negative prompt of this.
+            params=frozenset({"image.negative_prompt"}),
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

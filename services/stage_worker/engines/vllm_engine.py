@@ -106,6 +106,7 @@ class VllmEngine:
             deterministic=False,
             slots=self._options.max_num_seqs,
             context_tokens_max=self._context_max,
+            params=frozenset(f"sampling.{name}" for name in Sampling.__struct_fields__),
         )
 
     async def load(self, progress: Callable[[str], None]) -> ModelCard:

@@ -68,6 +68,7 @@ class WhisperEngine(ThreadedEngine):
             resume_contract=ResumeContract.REPLAY,
             deterministic=True,
             slots=self.slots,
+            params=frozenset({"audio.language"}),
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

@@ -7,10 +7,7 @@ import msgspec
 from stagemesh.media import Body, Modality
 from stagemesh.outcome import End
 
-__all__ = ["NO_SOURCE", "REQUEST_SOURCE", "Grant", "Row", "row_cost"]
-
-REQUEST_SOURCE = 0xFFFF_FFFF
-"""The source of the request's own input, where a grant names its source lane."""
+__all__ = ["NO_SOURCE", "Grant", "Row", "row_cost"]
 
 NO_SOURCE = 0
 """The source of a grant for outputs, which has none."""

@@ -20,6 +20,7 @@ from services.gateway.core.requests.speech import (
     read_speech,
 )
 from services.gateway.core.requests.transcription import (
+    TRANSCRIPTION_EXTENSIONS,
     TRANSCRIPTION_UNSERVED,
     TranscriptionOrder,
     UploadedFile,
@@ -33,6 +34,7 @@ __all__ = [
     "IMAGE_UNSERVED",
     "SPEECH_EXTENSIONS",
     "SPEECH_UNSERVED",
+    "TRANSCRIPTION_EXTENSIONS",
     "TRANSCRIPTION_UNSERVED",
     "ChatOrder",
     "ImageOrder",

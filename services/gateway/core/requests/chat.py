@@ -16,6 +16,7 @@ from services.gateway.core.requests.decoding import (
     refuse_unserved,
 )
 from services.gateway.core.requests.origin import Origin, Voice, model_name, voice_name
+from services.gateway.core.requests.tuning import StageParams, read_stage_params
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import (
     MESSAGES_MAX,
@@ -30,7 +31,7 @@ from stagemesh.media import (
 __all__ = ["CHAT_EXTENSIONS", "CHAT_UNSERVED", "ChatBody", "ChatOrder", "read_chat"]
 
 CHAT_EXTENSIONS: Final = (
-    "ignore_eos", "min_p", "min_tokens", "repetition_penalty", "top_k",
+    "ignore_eos", "min_p", "min_tokens", "repetition_penalty", "stage_params", "top_k",
 )  # fmt: skip
 """Fields of the body that are ours and not OpenAI's."""
 
@@ -114,6 +115,7 @@ class ChatBody(Body, frozen=True):
     min_p: float | None = None
     min_tokens: Natural | None = None
     repetition_penalty: float | None = None
+    stage_params: StageParams | None = None
     top_k: Ranking | None = None
 
 
@@ -158,6 +160,7 @@ def read_chat(raw: bytes | bytearray, origin: Origin) -> ChatOrder:
         params=Params(
             sampling=_sampling(body), audio=AudioParams(voice=voice_name(voice, "audio.voice"))
         ),
+        stage_params=read_stage_params(body.stage_params),
         choices=_choices(body),
         seed=origin.seed if body.seed is None else body.seed % 2**64,
         seed_explicit=body.seed is not None,

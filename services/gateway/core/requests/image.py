@@ -15,12 +15,15 @@ from services.gateway.core.requests.decoding import (
     refuse_unserved,
 )
 from services.gateway.core.requests.origin import Origin, model_name
+from services.gateway.core.requests.tuning import StageParams, read_stage_params
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import ImageParams, Message, Modality, Params, Request, TextPart
 
 __all__ = ["IMAGE_EXTENSIONS", "IMAGE_UNSERVED", "ImageBody", "ImageOrder", "read_image"]
 
-IMAGE_EXTENSIONS: Final = ("guidance_scale", "negative_prompt", "num_inference_steps", "seed")
+IMAGE_EXTENSIONS: Final = (
+    "guidance_scale", "negative_prompt", "num_inference_steps", "seed", "stage_params",
+)  # fmt: skip
 """Fields of the body that are ours and not OpenAI's."""
 
 IMAGE_UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
@@ -67,6 +70,7 @@ class ImageBody(Body, frozen=True):
     negative_prompt: str | None = None
     num_inference_steps: Natural | None = None
     seed: int | None = None
+    stage_params: StageParams | None = None
 
 
 class ImageOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +116,7 @@ def read_image(raw: bytes | bytearray, origin: Origin) -> ImageOrder:
             messages=(Message(role="user", parts=(TextPart(body.prompt),)),),
             modalities=(Modality.IMAGE,),
             params=Params(image=image),
+            stage_params=read_stage_params(body.stage_params),
             choices=body.n or 1,
             seed=origin.seed if body.seed is None else body.seed % 2**64,
             seed_explicit=body.seed is not None,

@@ -13,12 +13,13 @@ from services.gateway.core.requests.decoding import (
     refuse_unserved,
 )
 from services.gateway.core.requests.origin import Origin, Voice, model_name, voice_name
+from services.gateway.core.requests.tuning import StageParams, read_stage_params
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import AudioParams, Message, Modality, Params, Request, TextPart
 
 __all__ = ["SPEECH_EXTENSIONS", "SPEECH_UNSERVED", "SpeechBody", "SpeechOrder", "read_speech"]
 
-SPEECH_EXTENSIONS: Final = ("seed", "stream")
+SPEECH_EXTENSIONS: Final = ("seed", "stage_params", "stream")
 """Fields of the body that are ours: `stream` sends a wav, too, as it is made."""
 
 SPEECH_UNSERVED: Final[dict[str, tuple[Any, ...]]] = {"instructions": ("",)}
@@ -37,6 +38,7 @@ class SpeechBody(Body, frozen=True):
     stream_format: Literal["audio", "sse"] | None = None
     instructions: Unserved = NOTHING
     seed: int | None = None
+    stage_params: StageParams | None = None
     stream: bool | None = None
 
 
@@ -81,6 +83,7 @@ def read_speech(raw: bytes | bytearray, origin: Origin) -> SpeechOrder:
         messages=(Message(role="user", parts=(TextPart(body.input),)),),
         modalities=(Modality.AUDIO,),
         params=Params(audio=AudioParams(voice=voice_name(body.voice, "voice"), speed=body.speed)),
+        stage_params=read_stage_params(body.stage_params),
         seed=origin.seed if body.seed is None else body.seed % 2**64,
         seed_explicit=body.seed is not None,
         label=origin.label,

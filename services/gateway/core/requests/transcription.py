@@ -8,17 +8,22 @@ import msgspec
 
 from services.gateway.core.requests.decoding import Body, convert_fields, refuse_unserved
 from services.gateway.core.requests.origin import Origin, model_name
+from services.gateway.core.requests.tuning import parse_stage_params
 from stagemesh.errors import invalid, unsupported
 from stagemesh.media import AudioParams, MediaPart, Message, Modality, Params, Request, Sampling
 from stagemesh.media import Body as MediaBody
 
 __all__ = [
+    "TRANSCRIPTION_EXTENSIONS",
     "TRANSCRIPTION_UNSERVED",
     "TranscriptionBody",
     "TranscriptionOrder",
     "UploadedFile",
     "read_transcription",
 ]
+
+TRANSCRIPTION_EXTENSIONS: Final = ("stage_params",)
+"""Fields of the form that are ours and not OpenAI's; this one is JSON in a text."""
 
 TRANSCRIPTION_UNSERVED: Final[dict[str, tuple[Any, ...]]] = {
     "chunking_strategy": ("auto",),
@@ -71,6 +76,7 @@ class TranscriptionBody(Body, frozen=True):
     prompt: Any = None
     stream: Any = None
     timestamp_granularities: Any = None
+    stage_params: str | None = None
 
 
 class TranscriptionOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +116,7 @@ def read_transcription(
             sampling=Sampling(temperature=body.temperature),
             audio=AudioParams(language=body.language or None),
         ),
+        stage_params=parse_stage_params(body.stage_params),
         seed=origin.seed,
         label=origin.label,
     )

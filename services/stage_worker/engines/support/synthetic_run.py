@@ -42,6 +42,8 @@ _TOKENS_DEFAULT: Final = 8
 _IMAGE_PX_DEFAULT: Final = 64
 _TENSOR_BYTES_DEFAULT: Final = 1024
 _BYTES: Final = "application/octet-stream"
+_OF_TOKENS: Final = frozenset({Modality.TENSOR, Modality.TEXT})
+"""What is made token by token, so that the most that may be drawn holds."""
 
 
 class Run:
@@ -62,7 +64,7 @@ class Run:
     )  # fmt: skip
 
     def __init__(self, work: Work, now_s: float, *, per_input: bool = False) -> None:
-        text, self.script = read_script(_text_of(work.input), work.stage)
+        text, self.script = read_script(_text_of(work.input), work.stage, work.companion)
         self.work = work
         self.number = work.attempt
         self._modalities = tuple(sorted(work.wanted))
@@ -74,7 +76,7 @@ class Run:
         self._words: list[str] | None = None
         self._count: int | None = None
         tokens_max = work.params.sampling.tokens_max
-        self._limit = tokens_max if Modality.TEXT in work.wanted else None
+        self._limit = tokens_max if work.wanted & _OF_TOKENS else None
         self._stops = StopFinder(work.params.sampling.stop if Modality.TEXT in work.wanted else ())
         self._relays = work.streamed or _units_of(work.input) > 0
         if script.text is not None:
@@ -283,7 +285,7 @@ class Run:
         if match and reason is None:
             reason = FinishReason.STOP
         if reason is None:
-            cut = modality is Modality.TEXT and self._limit is not None
+            cut = modality in _OF_TOKENS and self._limit is not None
             beyond = self._count is None or (self._limit is not None and self._count > self._limit)
             cut = cut and self.made == self._limit and beyond
             reason = FinishReason.LENGTH if cut else self.script.finish_reason

@@ -82,10 +82,11 @@ IMAGE_PX_MAX: Final = 4096
 _NO_SCRIPT: Final = Script()
 
 
-def read_script(text: str, stage: str) -> tuple[str, Script]:
+def read_script(text: str, stage: str, companion: str = "") -> tuple[str, Script]:
     """Split a text into what stands before the mark and the script for `stage`.
 
-    Keys whose values are objects are names of stages; the others hold for every stage.
+    Keys whose values are objects are names of stages, or of a companion as in `encoder.negative`;
+    the others hold for every stage.
 
     Raises:
         MeshError: If what follows the mark is no script.
@@ -95,7 +96,7 @@ def read_script(text: str, stage: str) -> tuple[str, Script]:
         return text, _NO_SCRIPT
     try:
         found, _ = json.JSONDecoder().raw_decode(rest.lstrip())
-        return before, msgspec.convert(_for_stage(found, stage), Script)
+        return before, msgspec.convert(_for_stage(found, stage, companion), Script)
     except (ValueError, RecursionError) as error:
         raise invalid(f"bad script: {error}", param="messages") from error
 
@@ -121,9 +122,11 @@ def word(i: int) -> str:
     return _WORDS[i] if i < len(_WORDS) else f" w{i}"
 
 
-def _for_stage(found: Any, stage: str) -> dict[str, Any]:
+def _for_stage(found: Any, stage: str, companion: str) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise ValueError("a script is a JSON object")
     script = {key: value for key, value in found.items() if not isinstance(value, Mapping)}
     script.update(found.get(stage, {}))
+    if companion:
+        script.update(found.get(f"{stage}.{companion}", {}))
     return script

@@ -545,6 +545,7 @@ class Capabilities(_message.Message):
     DETERMINISTIC_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
     stream_input: _builtins.bool
     stream_output: _builtins.bool
     resume_contract: Global___ResumeContract.ValueType
@@ -557,6 +558,10 @@ class Capabilities(_message.Message):
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
     @_builtins.property
     def output_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
+    @_builtins.property
+    def params(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which fields of Params it minds, as in "sampling.temperature"; empty means: not told."""
+
     def __init__(
         self,
         *,
@@ -568,10 +573,11 @@ class Capabilities(_message.Message):
         deterministic: _builtins.bool = ...,
         slots: _builtins.int = ...,
         context_tokens_max: _builtins.int = ...,
+        params: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens_max", b"context_tokens_max", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "resume_contract", b"resume_contract", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens_max", b"context_tokens_max", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "params", b"params", "resume_contract", b"resume_contract", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -322,6 +322,27 @@ class Request(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class StageParamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Params: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Params | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MODEL_FIELD_NUMBER: _builtins.int
     MODALITIES_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
@@ -331,6 +352,8 @@ class Request(_message.Message):
     SEED_EXPLICIT_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    STAGE_PARAMS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A published model name: the name of a pipeline."""
     choices: _builtins.int
@@ -342,6 +365,8 @@ class Request(_message.Message):
     """The client's own name for the request. A label, never a key."""
     tenant: _builtins.str
     """The authenticated tenant, set by the edge."""
+    priority: _builtins.int
+    """Within the tenant the higher goes first where requests wait; set by the edge."""
     @_builtins.property
     def modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]:
         """The modalities wanted back; empty means all that the pipeline gives."""
@@ -350,6 +375,12 @@ class Request(_message.Message):
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]: ...
     @_builtins.property
     def params(self) -> Global___Params: ...
+    @_builtins.property
+    def stage_params(self) -> _containers.MessageMap[_builtins.str, Global___Params]:
+        """What is tuned at one stage, by its name; it goes before params there, and behind the
+        pipeline's constraints. Sampling in params reaches the stages that comprehend only.
+        """
+
     def __init__(
         self,
         *,
@@ -362,10 +393,12 @@ class Request(_message.Message):
         seed_explicit: _builtins.bool = ...,
         label: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        stage_params: _abc.Mapping[_builtins.str, Global___Params] | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "seed", b"seed", "seed_explicit", b"seed_explicit", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "priority", b"priority", "seed", b"seed", "seed_explicit", b"seed_explicit", "stage_params", b"stage_params", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,7 +1,17 @@
 import pytest
 
-from stagemesh.media import Modality
-from stagemesh.pipeline import Edge, EdgeMode, Limits, Pipeline, parse_mesh
+from stagemesh.media import Modality, Params, Sampling
+from stagemesh.pipeline import (
+    Clamp,
+    Edge,
+    EdgeMode,
+    Fixed,
+    Limits,
+    Pipeline,
+    ReplicaChoice,
+    effective_params,
+    parse_mesh,
+)
 from tests.helpers.mesh_texts import POOLS, mesh_text
 
 VOICE = """
@@ -34,7 +44,6 @@ def test_stages_stand_in_topological_order_and_index_is_their_place() -> None:
     assert [stage.name for stage in pipeline.stages] == ["listener", "thinker", "talker"]
     assert [stage.index for stage in pipeline.stages] == [0, 1, 2]
     assert pipeline.outputs == {Modality.TEXT: 1, Modality.AUDIO: 2}
-    assert pipeline.consumers(0) == (1,)
 
 
 def test_edges_name_stages_by_index_with_their_defaults() -> None:
@@ -131,3 +140,131 @@ def test_the_revision_follows_a_pool_s_engine_and_not_its_size(new: str, same: b
 def test_the_revision_minds_no_pool_that_is_not_used() -> None:
     changed = POOLS.replace("{gives: image}", "{gives: video}")
     assert voice(pools=changed).revision == voice().revision
+
+
+def comprehending(pipelines: str) -> list[str]:
+    (pipeline,) = parse_mesh(mesh_text(pipelines)).pipelines.values()
+    return [stage.name for stage in pipeline.stages if stage.comprehends]
+
+
+def test_the_first_stage_that_reads_input_and_gives_text_comprehends() -> None:
+    assert [stage.name for stage in voice().stages if stage.comprehends] == ["thinker"]
+    chain = """
+    m:
+      stages:
+        a: {pool: words}
+        b: {pool: words, inputs: [input, a]}
+      outputs: {text: b}
+    """
+    assert comprehending(chain) == ["a"]
+
+
+def test_a_stage_that_may_be_left_out_or_gives_no_text_does_not_comprehend() -> None:
+    heard = """
+    m:
+      accepts: [text, audio]
+      stages:
+        ear: {pool: words, when: input.audio}
+        s: {pool: words, inputs: [input, ear]}
+      outputs: {text: s}
+    """
+    assert comprehending(heard) == ["s"]
+    silent = """
+    m:
+      stages: {s: {pool: sound}}
+      outputs: {audio: s}
+    """
+    assert comprehending(silent) == []
+
+
+def test_where_none_reads_input_the_first_that_gives_text_of_what_others_made_comprehends() -> None:
+    chain = """
+    m:
+      stages:
+        encoder: {pool: numbers}
+        s: {pool: words, inputs: [{from: encoder, modality: tensor}]}
+      outputs: {text: s}
+    """
+    assert comprehending(chain) == ["s"]
+
+
+def test_the_file_may_say_which_stages_comprehend_and_which_do_not() -> None:
+    marked = """
+    m:
+      stages:
+        a: {pool: words}
+        b: {pool: words, inputs: [a], comprehends: true}
+      outputs: {text: b}
+    """
+    assert comprehending(marked) == ["b"]
+    assert comprehending(
+        marked.replace("a: {pool: words}", "a: {pool: words, comprehends: true}")
+    ) == [
+        "a",
+        "b",
+    ]
+    refused = marked.replace("comprehends: true", "choices: true").replace(
+        "a: {pool: words}", "a: {pool: words, comprehends: false}"
+    )
+    assert comprehending(refused) == ["b"]
+
+
+PAIR = """
+m:
+  stages:
+    first: {pool: numbers}
+    then:
+      pool: words
+      inputs: [input, {from: first, modality: tensor}]
+      prefill: first
+  outputs: {text: then}
+"""
+
+
+def test_a_stage_that_prefills_comprehends_too_and_makes_one_token() -> None:
+    assert comprehending(PAIR) == ["first", "then"]
+    first, then = parse_mesh(mesh_text(PAIR)).pipelines["m"].stages
+    wishes = Params(sampling=Sampling(tokens_max=50, tokens_min=9, stop=("x",), temperature=0.4))
+    assert effective_params(first, wishes, {}).sampling == Sampling(tokens_max=1, temperature=0.4)
+    assert effective_params(then, wishes, {}) == wishes
+
+
+def test_constraints_are_values_or_bounds() -> None:
+    mesh = parse_mesh(
+        mesh_text(
+            """
+            m:
+              stages:
+                s:
+                  pool: words
+                  params: {sampling: {temperature: 0.5, tokens_max: 9}}
+                  constraints:
+                    sampling: {temperature: {min: 0.1, max: 1}, tokens_max: {max: 10}, stop: [x]}
+                    audio: {voice: joe}
+                  join_s: 3
+              outputs: {text: s}
+            """
+        )
+    )
+    (stage,) = mesh.pipelines["m"].stages
+    assert stage.constraints == {
+        "sampling.temperature": Clamp(least=0.1, most=1),
+        "sampling.tokens_max": Clamp(most=10),
+        "sampling.stop": Fixed(("x",)),
+        "audio.voice": Fixed("joe"),
+    }
+    assert stage.join_s == 3
+
+
+def test_tenants_have_weights_and_pools_a_way_to_choose() -> None:
+    text = mesh_text("m: {stages: {s: {pool: words}}, outputs: {text: s}}")
+    mesh = parse_mesh(
+        text.replace("{engine: theirs}", "{engine: theirs, replica_choice: round_robin}")
+        + "tenants: {acme: {weight: 2.5}, Other.One: {}}\n"
+    )
+    assert {name: tenant.weight for name, tenant in mesh.tenants.items()} == {
+        "acme": 2.5,
+        "Other.One": 1.0,
+    }
+    assert mesh.pools["anything"].replica_choice is ReplicaChoice.ROUND_ROBIN
+    assert mesh.pools["words"].replica_choice is ReplicaChoice.LEAST_LOADED

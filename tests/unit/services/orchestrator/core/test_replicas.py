@@ -63,10 +63,10 @@ def test_what_is_not_ours_counts_as_load_but_takes_no_slot() -> None:
     made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1, slots=4)
     made.leftovers[7] = {1}
     made.reported(LoadReport(running=2, waiting=1))
-    assert made.load == pytest.approx(3 / 4)
+    assert made.busy == 3
     assert made.free == 3
     made.reported(LoadReport(running=0))
-    assert made.load == pytest.approx(1 / 4)
+    assert made.busy == 1
 
 
 def test_a_stranger_is_told_of_once_and_only_the_last_are_remembered() -> None:

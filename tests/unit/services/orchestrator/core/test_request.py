@@ -7,6 +7,7 @@ from services.orchestrator.core.moves import (
     AttemptState,
     IllegalMove,
     RequestState,
+    Standing,
 )
 from services.orchestrator.core.plan import compile_plan
 from services.orchestrator.core.request import Attempt, Client, OpenRequest
@@ -54,6 +55,17 @@ def test_a_request_moves_by_its_table() -> None:
     request.move(RequestState.DONE)
     with pytest.raises(IllegalMove, match="request: from DONE to RUNNING"):
         request.move(RequestState.RUNNING)
+
+
+@pytest.mark.invariant("ORCH-INV-107")
+def test_a_group_moves_by_its_table_only() -> None:
+    group = opened("echo").groups[0]
+    group.move(Standing.WAITING)
+    group.move(Standing.PENDING)
+    group.move(Standing.LIVE)
+    group.move(Standing.OVER)
+    with pytest.raises(IllegalMove, match="group: from OVER to LIVE"):
+        group.move(Standing.LIVE)
 
 
 def test_an_attempt_moves_by_its_table_and_has_no_replica_before_it_is_placed() -> None:

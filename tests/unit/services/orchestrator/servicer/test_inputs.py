@@ -87,3 +87,10 @@ def test_a_seed_is_drawn_only_where_the_client_gave_none() -> None:
     assert [(request.seed, request.seed_explicit) for request in given] == [(7, True), (0, True)]
     assert len({request.seed for request in drawn}) > 1
     assert not any(request.seed_explicit for request in drawn)
+
+
+def test_nobody_on_this_port_chooses_a_tenant_or_goes_before_others() -> None:
+    request = with_audio(b"x")
+    request.tenant, request.priority = "somebody else", 99
+    adopt(request, "req_1", Shelf())
+    assert (request.tenant, request.priority) == ("default", 0)

@@ -85,11 +85,7 @@ def test_a_worker_says_what_it_is_when_it_attaches() -> None:
     )
     assert event.state is WorkerState.READY
     assert event.card.output_modalities == {Modality.TEXT, Modality.AUDIO}
-    assert (event.card.stream_input, event.card.slots, event.card.context_tokens_max) == (
-        True,
-        4,
-        2048,
-    )
+    assert (event.card.slots, event.card.context_tokens_max) == (4, 2048)
     assert (event.window_units, event.window_bytes) == (64, 1 << 20)
 
 

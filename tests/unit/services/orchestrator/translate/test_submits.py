@@ -7,9 +7,10 @@ from services.orchestrator.core.effects import RoleOrder, SourceOrder, SubmitAtt
 from services.orchestrator.translate import Submits
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2, request_pb2
 from stagemesh.link.core import LaneJournal
-from stagemesh.media import Modality, lane_of
+from stagemesh.media import Modality, Params, Sampling, lane_of
 from stagemesh.outcome import End, FinishReason
 from stagemesh.pipeline import EdgeMode
+from stagemesh.wire import params_from_proto
 from tests.helpers.orchestrator_mesh import MESH
 
 
@@ -51,34 +52,14 @@ def order(stage: int, body: request_pb2.Request, model: str = "talk") -> SubmitA
     )
 
 
-def test_a_client_wish_lies_over_the_stage_defaults() -> None:
-    submit = Submits(MESH).to_proto(order(0, request_body()))
-
-    assert submit.params.sampling.tokens_max == 512
-    assert submit.params.sampling.temperature == 0.0
-    assert list(submit.params.sampling.stop) == ["###"]
-
-
-def test_stop_strings_of_a_client_replace_those_of_the_stage() -> None:
+def test_what_holds_at_the_stage_is_told_and_the_client_s_own_wishes_stay_as_they_were() -> None:
     body = request_body()
-    body.params.sampling.stop.append("END")
+    params = Params(sampling=Sampling(tokens_max=512, temperature=0.0, stop=("###",)))
 
-    submit = Submits(MESH).to_proto(order(0, body))
+    submit = Submits(MESH).to_proto(msgspec.structs.replace(order(0, body), params=params))
 
-    assert list(submit.params.sampling.stop) == ["END"]
-
-
-def test_one_submission_does_not_colour_the_next() -> None:
-    submits = Submits(MESH)
-    body = request_body()
-    body.params.sampling.stop.append("END")
-    body.params.sampling.tokens_max = 1
-    submits.to_proto(order(0, body))
-
-    submit = submits.to_proto(order(0, request_body()))
-
-    assert submit.params.sampling.tokens_max == 512
-    assert list(submit.params.sampling.stop) == ["###"]
+    assert params_from_proto(submit.params) == params
+    assert submit.request.params == body.params
 
 
 def test_only_a_stage_that_reads_the_input_gets_the_messages() -> None:

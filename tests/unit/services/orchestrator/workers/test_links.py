@@ -26,7 +26,7 @@ from services.orchestrator.core.events import (
 from services.orchestrator.translate import Submits
 from services.orchestrator.workers import ReplicaLinks
 from stagemesh.api.types.v1 import link_pb2, request_pb2
-from stagemesh.link.core import REQUEST_SOURCE, Grant, Row
+from stagemesh.link.core import Grant, Row
 from stagemesh.link.pump import Received
 from stagemesh.media import Modality, lane_of
 from tests.helpers.orchestrator_mesh import MESH
@@ -109,7 +109,7 @@ async def test_rows_are_stepped_before_frames_before_grants() -> None:
     link = bench.attach()
     row = Row(1, LANE, 0, 1, " w0")
     unknown = link_pb2.Frame(unknown=link_pb2.Unknown(slot=2))
-    grant = Grant(1, REQUEST_SOURCE, 64, 64)
+    grant = Grant(1, LANE, 64, 64)
     bench.links.received(link, Received([row], [unknown], [grant]))
 
     assert [type(event) for event in bench.core.events[1:]] == [

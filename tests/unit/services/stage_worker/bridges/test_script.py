@@ -38,3 +38,13 @@ def test_audio_counts_one_unit_for_each_frame() -> None:
     bridge = create(context(sources=[talker]))
     fed = Fed(source=talker, units=FRAME_SAMPLES * 2 + 1)
     assert bridge.feed(fed) == [TextInput(text="", units=3, origin=(0, FRAME_SAMPLES * 2 + 1))]
+
+
+def test_what_another_stage_hands_over_is_waited_for_and_counts_nothing() -> None:
+    prefill = source(modality=Modality.TENSOR)
+    bridge = create(context(user("go"), sources=[prefill], options={"handover": prefill.stage}))
+    assert bridge.start() == []
+    assert not bridge.complete
+    assert bridge.feed(Fed(source=prefill, units=1)) == []
+    assert bridge.feed(Fed(source=prefill, units=0, last=True)) == [TextInput(text="go")]
+    assert bridge.complete

@@ -5,7 +5,7 @@ from services.stage_worker.core.endings import Endings
 from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.table import AttemptTable
 from stagemesh.outcome import ErrorInfo, error_for
-from tests.helpers.worker_core import LINK, of_kind, submission
+from tests.helpers.worker_core import LINK, of_kind, submission, text_piece
 
 
 class Door:
@@ -72,3 +72,17 @@ def test_there_is_room_up_to_each_bound() -> None:
     assert door.admission.has_room(2, slots_free=2)
     assert not door.admission.has_room(2, slots_free=1)
     assert not door.admission.has_room(3, slots_free=9)
+    door.take()
+    assert door.admission.has_room(1, slots_free=9)
+    assert not door.admission.has_room(2, slots_free=9), "one of two is there already"
+
+
+def test_while_too_much_waits_for_credit_there_is_no_room() -> None:
+    door = Door(Limits(held_bytes_max=9))
+    door.take()
+    (attempt,) = door.attempts.of_request(submission().request_id)
+    attempt.started(1.0)
+    attempt.take(text_piece(attempt.number, "x" * 900), 1.0)  # Its window is overrun by itself.
+    attempt.take(text_piece(attempt.number, "y" * 10), 1.0)
+    assert attempt.held_bytes == 10
+    assert not door.admission.has_room(1, slots_free=9)

@@ -73,3 +73,10 @@ def test_tokens_joined_are_the_text(text: str, count: int | None) -> None:
 
 def test_words_count_up() -> None:
     assert [word(0), word(12), word(100_000)] == [" w0", " w12", " w100000"]
+
+
+def test_a_companion_has_keys_of_its_own_over_those_of_its_stage() -> None:
+    text = '#synthetic {"seed": 1, "encoder": {"tokens": 2}, "encoder.negative": {"tokens": 3}}'
+    assert read_script(text, "encoder")[1] == Script(tokens=2, seed=1)
+    assert read_script(text, "encoder", "negative")[1] == Script(tokens=3, seed=1)
+    assert read_script(text, "encoder", "other")[1] == Script(tokens=2, seed=1)

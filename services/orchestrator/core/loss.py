@@ -1,0 +1,34 @@
+"""How a group comes to be lost, and how it goes on."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from services.orchestrator.core.contracts import ResumeContract
+
+__all__ = ["Loss", "Way"]
+
+
+class Loss(Enum):
+    """How a group came to be lost, the gravest last."""
+
+    HANDED_BACK = 0
+    """In good order; costs nothing."""
+    INPUT = 1
+    """What it had to read was gone; costs nothing."""
+    WORK = 2
+    """Its worker does not have it any more."""
+    CRASH = 3
+    """Its replica was lost, or stands still: perhaps because of what it was given."""
+
+
+@dataclass(slots=True, frozen=True)
+class Way:
+    """How a lost group goes on.
+
+    `start` is the first unit of its one stream input that it is sent. With `reset` everything that
+    it gave, and what others made of it, is dropped first.
+    """
+
+    contract: ResumeContract
+    start: int = 0
+    reset: bool = False
