@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -149,13 +148,13 @@ def list_requests(
     now_s: float,
 ) -> list[RequestView]:
     """Show the requests that match a query, those opened last first."""
-    running = (
+    found: list[OpenRequest | RequestView] = [
         one
         for one in running
         if _matches(query, one.tenant, one.plan.pipeline.name, one.state.name, one.serial)
-    )
-    ended = (one for one in ended if _matches(query, one.tenant, one.model, one.state, one.serial))
-    newest = heapq.nlargest(query.count, (*running, *ended), key=attrgetter("serial"))
+    ]
+    found += [one for one in ended if _matches(query, one.tenant, one.model, one.state, one.serial)]
+    newest = heapq.nlargest(query.count, found, key=lambda one: one.serial)
     return [one if isinstance(one, RequestView) else view_request(one, now_s) for one in newest]
 
 

@@ -54,9 +54,12 @@ class Dumper:
 
     def write(self, reason: str) -> None:
         """Write a dump now: the core has failed, and nothing goes on meanwhile."""
-        if self._directory:
-            recording, replicas, footprint = self._gathered()
-            self._write("failed", reason, recording, replicas, footprint)
+        if not self._directory:
+            return
+        try:
+            self._write("failed", reason, *self._gathered())
+        except Exception:  # Whatever a broken core shows must not hide what broke it.
+            _log.exception("dump_failed")
 
     def write_aside(self, reason: str) -> None:
         """Write a dump in a thread, unless one is being written."""
@@ -67,6 +70,11 @@ class Dumper:
             return
         loop = asyncio.get_running_loop()
         self._writing = loop.run_in_executor(None, self._write, "asked", reason, *self._gathered())
+
+    async def written(self) -> None:
+        """Wait for the dump that is being written in a thread, if one is."""
+        if self._writing is not None:
+            await self._writing
 
     def _gathered(self) -> tuple[Recording, tuple[ReplicaView, ...], dict[str, int]]:
         """Take what must be read between two steps of the core."""
