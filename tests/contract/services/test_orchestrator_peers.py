@@ -78,6 +78,7 @@ async def test_an_abort_reaches_a_request_wherever_it_runs_and_is_acknowledged(
     assert (again.aborted, again.state) == (False, "DONE")
 
 
+@pytest.mark.invariant("ORCH-INV-220")
 async def test_every_peer_refuses_what_was_aborted_before_it_came(pair: Pair) -> None:
     first, second = pair
     await first.stub.Abort(pb.AbortRequest(request_id="req_early"))

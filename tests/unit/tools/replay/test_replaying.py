@@ -73,6 +73,7 @@ def said(slot: int, pos: int, *, end: bool = False) -> Row:
     return row
 
 
+@pytest.mark.invariant("ORCH-INV-320")
 def test_a_dump_from_the_start_gives_the_same_effects_without_the_content(tmp_path: Path) -> None:
     stage = Taped()
     a_life(stage)

@@ -1,5 +1,7 @@
 """The entries of a request."""
 
+import pytest
+
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.history import ENTRIES_MAX, Entry, History, Kind
@@ -18,6 +20,7 @@ def kinds(stage: CoreStage, request_id: str) -> list[Kind]:
     return [entry.kind for entry in view_of(stage, request_id).entries]
 
 
+@pytest.mark.invariant("ORCH-INV-120")
 def test_the_first_and_the_last_entries_are_kept() -> None:
     history = History()
     for at in range(1000):
@@ -69,6 +72,7 @@ def test_a_request_tells_from_its_opening_to_its_end_where_the_time_went() -> No
     assert entries[-1].state == "COMPLETED"
 
 
+@pytest.mark.invariant("ORCH-INV-120")
 def test_outputs_make_no_entries() -> None:
     stage = CoreStage()
     thinker, _ = stage.replica("thinker")

@@ -1,5 +1,7 @@
 """The ring of the core's last inputs."""
 
+import pytest
+
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.driver import Recorder, Step
@@ -35,6 +37,7 @@ def test_what_the_core_does_to_rows_is_not_in_the_record() -> None:
     assert [(row.slot, row.visible) for row in step.event.rows] == [(2, True)]
 
 
+@pytest.mark.invariant("ORCH-INV-320")
 def test_content_is_left_out_and_sizes_stay() -> None:
     recorder = Recorder(["echo"])
     recorder.take(rows("secret", "x"), 1.0)
