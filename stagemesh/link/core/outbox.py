@@ -23,7 +23,7 @@ __all__ = [
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 MESSAGE_ROWS_MAX: Final = 4096
-MESSAGE_FRAMES_MAX: Final = 64
+MESSAGE_FRAMES_MAX: Final = 16
 """Rows with a body not counted. A frame may cost its reader a quarter of a millisecond, in which it
 does nothing else."""
 NO_ORIGIN: Final = (0, 0)

@@ -72,12 +72,12 @@ def test_a_frame_closes_the_message_before_a_later_row_of_its_slot(outbox: Outbo
 
 
 def test_a_burst_of_frames_each_followed_by_rows_makes_two_messages(outbox: Outbox) -> None:
-    for slot in range(1, 65):
+    for slot in range(1, MESSAGE_FRAMES_MAX + 1):
         outbox.put_frame(f"submit {slot}", (slot,))
         outbox.put_rows([row(slot)])
     first, second = drain(outbox)
-    assert first.frames == [f"submit {slot}" for slot in range(1, 65)]
-    assert second.slots == list(range(1, 65))
+    assert first.frames == [f"submit {slot}" for slot in range(1, MESSAGE_FRAMES_MAX + 1)]
+    assert second.slots == list(range(1, MESSAGE_FRAMES_MAX + 1))
     assert first.slots == second.frames == []
 
 
