@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from grpc import aio
 
+from services.orchestrator.core.moves import RequestState
 from services.orchestrator.peers import ASK_S, Answers
 from services.orchestrator.servicer.generate import Generation
 from services.orchestrator.servicer.inputs import TENANT
@@ -54,6 +55,8 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         self._requests = requests
         self._peers = peers
         self._models = models
+        # Aborts go on when whoever asked has left; each of them ends within a second.
+        self._aborts: set[asyncio.Task[pb.AbortResponse]] = set()
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: Context
@@ -67,9 +70,16 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     ) -> pb.AbortResponse:
         """End a running request; one that is not running anywhere is no error.
 
-        Every orchestrator is told, also where one has it: it may be on its way to another.
+        Every orchestrator is told, also where one has it: it may be on its way to another. Who asks
+        and does not wait for the answer has asked all the same.
         """
         del context
+        aborting = asyncio.create_task(self._abort(request), name="abort")
+        self._aborts.add(aborting)
+        aborting.add_done_callback(self._aborts.discard)
+        return await asyncio.shield(aborting)
+
+    async def _abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
         request_id = _checked_id(request.request_id)
         question = peer_service_pb2.EndRequestRequest(
             request_id=request_id, tenant=TENANT, partials=request.partials
@@ -105,6 +115,7 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         """List requests of all orchestrators, those opened last first."""
         del context
         marks, size = read_token(request.page_token), page_size(request.page_size)
+        _check_state(request.state)
         question = peer_service_pb2.ShowRequestsRequest(
             tenant=TENANT, state=request.state, model=request.model, count=size
         )
@@ -122,6 +133,17 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         """List the models, and whether each can be served now."""
         del request, context
         return pb.ListModelsResponse(models=self._models())
+
+
+def _check_state(state: str) -> None:
+    """Look whether a state is one, or none.
+
+    Raises:
+        MeshError: If it is another word.
+    """
+    if state and state not in RequestState.__members__:
+        known = ", ".join(RequestState.__members__)
+        raise invalid(f"Must be one of {known}.", param="state")
 
 
 def _checked_id(request_id: str) -> str:

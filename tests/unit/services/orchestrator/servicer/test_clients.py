@@ -1,5 +1,6 @@
 """The unary calls for gRPC clients, without a server."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -78,6 +79,25 @@ class Peer:
         )
 
 
+class Slow:
+    """Another orchestrator that takes its time."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def EndRequest(  # noqa: N802
+        self,
+        question: peer_service_pb2.EndRequestRequest,
+        timeout: float,  # noqa: ASYNC109 - the name is gRPC's.
+    ) -> peer_service_pb2.EndRequestResponse:
+        """End it, later."""
+        del question, timeout
+        self.begun.set()
+        await self.go_on.wait()
+        self.ended.set()
+        return peer_service_pb2.EndRequestResponse(answer=pb.AbortResponse())
+
+
 class Port:
     """The client port, with a core that notes what it is told."""
 
@@ -128,6 +148,25 @@ async def test_every_peer_is_told_of_an_abort_and_the_last_owner_answers() -> No
     [(question, timeout)] = peer.asked
     assert (question.request_id, question.tenant) == ("done", "default")
     assert timeout == 1.0
+
+
+async def test_who_leaves_before_the_answer_has_asked_all_the_same() -> None:
+    peer = Slow()
+    port = Port(peers=FewPeers(peer))
+    asking = asyncio.create_task(port.abort("nobody"))
+    await peer.begun.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    peer.go_on.set()
+    async with asyncio.timeout(5):
+        await peer.ended.wait()
+
+
+async def test_a_state_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(MeshError) as caught:
+        await Port().servicer.ListRequests(pb.ListRequestsRequest(state="RUNING"), NOBODY)
+    assert caught.value.info.param == "state"
 
 
 async def test_a_request_is_shown_by_its_last_owner() -> None:
