@@ -76,29 +76,18 @@ class Program:
         self._error: Exception | None = None
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
-        core_settings = CoreSettings(orchestrators=settings.orchestrators)
-        self._core = Orchestrator(mesh, core_settings)
-        recorder = Recorder(self._presence.readiness())
+        self._core_settings = CoreSettings(orchestrators=settings.orchestrators)
+        self._core = Orchestrator(mesh, self._core_settings)
+        self._recorder = Recorder(self._presence.readiness())
         endings = Endings()
-        ledger = Ledger(registry, self._presence.readiness(), endings.ended)
-        ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
-        ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
         self._driver = Driver(
             self._core,
-            observer=ledger,
+            observer=self._make_ledger(endings),
             published=self._published,
             failed=self._fail,
-            recorder=recorder,
+            recorder=self._recorder,
         )
-        self._dumper = Dumper(
-            recorder,
-            self._core,
-            directory=settings.dump_directory,
-            orchestrator_id=settings.id,
-            incarnation=self._incarnation,
-            settings=core_settings,
-            revisions={name: one.revision for name, one in mesh.pipelines.items()},
-        )
+        self._dumper = self._make_dumper()
         self._calls = Calls(self._driver)
         self._gateways = GatewayLinks(self._driver)
         self._requests = Requests(
@@ -236,6 +225,23 @@ class Program:
         async with asyncio.TaskGroup() as tasks:
             for server in self._servers.values():
                 tasks.create_task(server.stop(FLUSH_S))
+
+    def _make_ledger(self, endings: Endings) -> Ledger:
+        ledger = Ledger(self._registry, self._presence.readiness(), endings.ended)
+        ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in self._mesh.pools})
+        ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        return ledger
+
+    def _make_dumper(self) -> Dumper:
+        return Dumper(
+            self._recorder,
+            self._core,
+            directory=self._settings.dump_directory,
+            orchestrator_id=self._settings.id,
+            incarnation=self._incarnation,
+            settings=self._core_settings,
+            revisions={name: one.revision for name, one in self._mesh.pipelines.items()},
+        )
 
     def _portrait(self) -> Portrait:
         return Portrait(

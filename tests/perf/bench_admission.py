@@ -141,8 +141,8 @@ async def one_dies(mesh: Mesh, rng: random.Random) -> tuple[int, int]:
     wave = asyncio.create_task(run_wave(load, rng))
     victim = "orchestrator-0"
     async with asyncio.timeout(GUARD_S):
-        while int((await _asked(mesh))[victim]["inflight"] or 0) < STREAMS // 4:
-            pass
+        while await _open_at(mesh, victim) < STREAMS // 4:
+            pass  # Each question takes longer than a pause would.
     os.kill(before[victim]["pid"], signal.SIGKILL)
     complete = sum(result.tokens == 100 for result in (await wave).results)
     after = await _asked(mesh)
@@ -152,6 +152,10 @@ async def one_dies(mesh: Mesh, rng: random.Random) -> tuple[int, int]:
 
 async def _asked(mesh: Mesh) -> dict[str, dict[str, Any]]:
     return await asyncio.to_thread(mesh.orchestrators)
+
+
+async def _open_at(mesh: Mesh, name: str) -> int:
+    return int((await _asked(mesh))[name]["inflight"] or 0)
 
 
 def _is_end(frame: link_pb2.Frame) -> bool:
