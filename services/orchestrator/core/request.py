@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.history import History
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
     REQUEST_MOVES,
@@ -19,7 +20,7 @@ from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import Meter, Sender
 from stagemesh.media import split_lane
-from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
+from stagemesh.outcome import ErrorInfo, Outcome, Timings, Usage, error_for
 from stagemesh.pipeline import Stage
 
 __all__ = ["Attempt", "Client", "Group", "Loss", "OpenRequest", "Standing", "Verdict", "Way"]
@@ -102,6 +103,11 @@ class Attempt:
     lanes: dict[int, Lane] = field(default_factory=dict)
     open_lanes: set[int] = field(default_factory=set)
     feeds: dict[int, Feed] = field(default_factory=dict)
+    submitted_s: float = 0.0
+    unanswered: bool = False
+    """It was told to stop, and its request ended before its worker answered."""
+    timings: Timings | None = None
+    """What its worker said last of where its time went."""
 
     def move(self, to: AttemptState) -> None:
         """Change its state by the table."""
@@ -249,10 +255,11 @@ class OpenRequest:
 
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s",
-        "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
-        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan",
-        "prompt", "renewal_timer", "request_id", "sender", "shown", "slot", "slow_timer", "started",
-        "state", "stuck_since_s", "unrecoverable", "verdict",
+        "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "history", "holders",
+        "homes", "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number",
+        "opened_s", "partials", "plan", "prompt", "renewal_timer", "request_id", "sender", "serial",
+        "shown", "slot", "slow_timer", "started", "state", "stuck_since_s", "tenant",
+        "unrecoverable", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -268,8 +275,13 @@ class OpenRequest:
         input_bytes: int,
         opened_s: float,
         deadline_s: float,
+        serial: int = 0,
+        tenant: str = "",
     ) -> None:
         self.number = number
+        self.serial = serial
+        """Its place among all that were opened here, those turned away included."""
+        self.tenant = tenant
         self.request_id = request_id
         self.epoch = epoch
         self.client = client
@@ -283,6 +295,9 @@ class OpenRequest:
         self.first_output_s: float | None = None
         self.state = REQUEST_MOVES.start
         self.verdict: Verdict | None = None
+        self.partials = False
+        """While it stops, its client is given what comes of its outputs."""
+        self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
         self.stuck_since_s: float | None = None
         self.started = False
