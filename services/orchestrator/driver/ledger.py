@@ -115,6 +115,8 @@ class Ledger:
                     self._end(request, _terminal_of(effect), now_s)
 
     def _begin(self, event: Opened, now_s: float) -> None:
+        if (event.link, event.slot) in self._requests:
+            return  # The slot is taken, so the core takes no notice of this one.
         model = event.request.model if event.request.model in self._models else _UNKNOWN_MODEL
         self._requests[event.link, event.slot] = _OpenRequest(event.request_id, model, now_s)
         self._open.labels(model).inc()

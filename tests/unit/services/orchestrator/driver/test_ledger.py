@@ -138,6 +138,16 @@ def test_a_request_that_goes_on_elsewhere_is_open_here_no_more(
     ]
 
 
+def test_a_slot_that_is_opened_twice_counts_once(book: Book) -> None:
+    for _ in range(2):
+        book.ledger.stepped(opened(1), [], 0.0, 0.001)
+    book.ledger.stepped(Tick(), [ended(1, COMPLETED)], 1.0, 0.001)
+
+    assert book.lines("stagemesh_orchestrator_requests_open{") == [
+        'stagemesh_orchestrator_requests_open{model="echo"} 0.0'
+    ]
+
+
 def test_names_that_clients_make_up_share_one_label(book: Book) -> None:
     for slot in range(5):
         book.ledger.stepped(opened(slot, model=f"made-up-{slot}"), [], 0.0, 0.001)
