@@ -112,6 +112,7 @@ def test_a_seed_draws_the_same_faults_again_and_another_one_others() -> None:
     assert {fault.kind for fault in drawn if fault.name == "gateway-0"} <= {Kind.KILL, Kind.STOP}
 
 
+@pytest.mark.invariant("ENTRY-INV-102", "ORCH-INV-106", "ORCH-INV-201", "ORCH-INV-204")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_request_ends_once_and_nothing_is_left_whatever_happens(
     trouble: Trouble, seed: int, record_property: Callable[[str, object], None]
