@@ -93,6 +93,8 @@ def placement_due(state: State, group: Group) -> None:
         if _is_stuck(pool, group):
             fail(state, group.request, group.cause or _no_replica(group))
         else:
+            group.avoid.clear()
+            state.roomy[pool] = None
             group.timer = state.arm(state.settings.redrive_s, Due.PLACEMENT, group)
 
 
@@ -120,19 +122,33 @@ def pump(state: State, pool: ReplicaPool) -> None:
 
 
 def _place_next(state: State, pool: ReplicaPool) -> bool:
-    ticket = _first_homeless(pool)
-    if ticket is not None:
+    """Place the first who can be placed; False if nobody can."""
+    before: list[Ticket] = []
+    placed = False
+    while not placed and (ticket := _first_homeless(pool)) is not None:
         replica = _choose(state, pool, ticket)
         if replica is not None:
             _submit(state, ticket.group, replica)
-            return True
-        if not ticket.valid:
-            return True  # It was given up; the next one may have better luck.
+        # One that was given up counts as placed: the next one may have better luck.
+        placed = replica is not None or not ticket.valid
+        if not placed:
+            before.append(ticket)
+            if not ticket.group.avoid:
+                break
+            pool.tickets.pop()  # It waits for others than those that the next one may use.
+    for ticket in before:
+        if ticket.group.avoid:
+            pool.tickets.push(ticket)
+    return placed or _place_own(state, pool, before)
+
+
+def _place_own(state: State, pool: ReplicaPool, before: list[Ticket]) -> bool:
+    """Place the first who waits for a replica of its own that nobody before it has a claim on."""
     for replica in pool.usable:
         own = replica.tickets.head()
         if own is None or own.group.wanted_at_once > replica.free:
             continue
-        if ticket is None or not _goes_before(ticket, own, replica):
+        if not any(_goes_before(ticket, own, replica) for ticket in before):
             _submit(state, own.group, replica)
             return True
     return False
@@ -167,9 +183,12 @@ def _home(pool: ReplicaPool, group: Group) -> Replica | None:
 
 
 def _elsewhere(pool: ReplicaPool, group: Group) -> bool:
-    """Whether a replica that has not refused a group has room for it now."""
+    """Whether a group should wait for others than the replicas that it avoids.
+
+    One that was lost waits for them even while they are busy: it was lost where it avoids to go.
+    """
     return any(
-        replica.link not in group.avoid and replica.free >= group.wanted_at_once
+        replica.link not in group.avoid and (group.resumes or replica.free >= group.wanted_at_once)
         for replica in pool.usable
     )
 
@@ -291,4 +310,6 @@ def _too_large(group: Group) -> ErrorInfo:
 
 def _goes_before(ticket: Ticket, own: Ticket, replica: Replica) -> bool:
     """Whether a group without a home has the better claim on a replica that it could use."""
-    return replica.slots >= ticket.group.wanted_at_once and ticket < own
+    group = ticket.group
+    able = replica.link not in group.avoid and replica.slots >= group.wanted_at_once
+    return able and ticket < own
