@@ -45,9 +45,10 @@ format: setup
 	ruff format .
 	buf format --write
 
-test: setup  # Every tier that needs no accelerator.
-	pytest --numprocesses=2 $(wildcard tests/unit tests/property)
-	pytest $(wildcard tests/contract tests/e2e tests/chaos)
+test: setup  # Every tier that needs no accelerator, and whether what docs/design/faults.md names ran.
+	pytest --numprocesses=2 --junitxml=out/tests/memory.xml $(wildcard tests/unit tests/property)
+	pytest --junitxml=out/tests/processes.xml $(wildcard tests/contract tests/e2e tests/chaos)
+	python -m tools.faults --ran out/tests/memory.xml out/tests/processes.xml
 
 demo: setup  # One checked job of each kind on real models; results are in out/demo/.
 	python -m tools.demo --profile=$(PROFILED)

@@ -105,10 +105,14 @@ class Gateway:
 
     async def _serve_http(self, listener: socket.socket, backend: Backend) -> None:
         """Serve HTTP until `stop`; then let what is open finish, and end the rest typed."""
+
+        class Protocol(BoundedProtocol):
+            slow_s = self._settings.slow_s
+
         server = _Server(
             uvicorn.Config(
                 Front(backend),
-                http=BoundedProtocol,
+                http=Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -143,6 +147,7 @@ class Gateway:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=settings.lease_s,
+            warm_bytes_max=0,  # What clients send is gone when their request is.
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(
@@ -184,8 +189,8 @@ async def serve(settings: Settings) -> None:
 def listen(settings: Settings) -> socket.socket:
     """Open the listening socket; accepted ones inherit its options.
 
-    A small send buffer, so that a client that does not read is noticed; no Nagle, since an event
-    must not wait for the last one's acknowledgement; and an end for connections that take nothing.
+    A small send buffer, so that a client that does not read is noticed, and no Nagle, since an
+    event must not wait for the last one's acknowledgement.
 
     Raises:
         OSError: If the address cannot be bound.
@@ -198,9 +203,6 @@ def listen(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.slow_s * 1000)
-        )
         listener.bind(address)
         listener.setblocking(False)
     except OSError:

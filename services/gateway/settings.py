@@ -5,6 +5,7 @@ from pathlib import Path
 
 from services.gateway.client import ClientPolicy
 from services.gateway.core.limits import EdgeLimits
+from stagemesh.link.core import WINDOW_BYTES, WINDOW_UNITS
 from stagemesh.rpc import Tls
 from stagemesh.settings import refuse_exposed, split_address
 
@@ -35,9 +36,9 @@ class Settings:
     """How long a client's socket may take nothing before its connection is cut."""
     send_buffer_bytes: int = 64 * 1024
     """Of a client's socket: more would only hide that the client does not read."""
-    window_units: int = 64
+    window_units: int = WINDOW_UNITS
     """How many units an orchestrator may run ahead of a client, for each request."""
-    window_bytes: int = 1024 * 1024
+    window_bytes: int = WINDOW_BYTES
     """How many bytes it may."""
     fetch_s: float = 30.0
     """How long the bytes of one output may take."""

@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         "--orchestrators", type=int, metavar="M", help="how many share the mesh's limits"
     )
     parser.add_argument("--drain-s", type=float, metavar="S", help="the time to finish on SIGTERM")
+    parser.add_argument("--slow-s", type=float, metavar="S", help="the time of a slow client")
+    parser.add_argument("--stall-s", type=float, metavar="S", help="the time of a silent engine")
+    parser.add_argument("--lease-s", type=float, metavar="S", help="the workers' own --lease-s")
     parser.add_argument("--payload-bytes-max", type=int, metavar="N")
     parser.add_argument("--payload-directory", metavar="DIR")
     parser.add_argument("--log-level", metavar="LEVEL")

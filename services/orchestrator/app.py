@@ -48,7 +48,7 @@ FLUSH_S: Final = 2.0
 """How long the last answers may take to be written once nothing is open any more."""
 
 LEASE_S: Final = 3600.0
-"""Nobody sweeps: what a call put away is released when the call ends."""
+"""Nobody sweeps: what a call put away is released when the call ends, and nothing is kept warm."""
 
 
 async def serve(settings: Settings, mesh: Mesh) -> None:
@@ -72,10 +72,17 @@ class Program:
         self._error: Exception | None = None
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
-        self._core = Orchestrator(mesh, CoreSettings(orchestrators=settings.orchestrators))
+        limits = CoreSettings(
+            orchestrators=settings.orchestrators,
+            slow_s=settings.slow_s,
+            stall_s=settings.stall_s,
+            lease_s=settings.lease_s,
+        )
+        self._core = Orchestrator(mesh, limits)
         ledger = Ledger(registry, self._presence.readiness())
         ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
         ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        ledger.watch_kept(self._core.footprint)
         self._driver = Driver(
             self._core, observer=ledger, published=self._published, failed=self._fail
         )
@@ -116,6 +123,7 @@ class Program:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=LEASE_S,
+            warm_bytes_max=0,
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(

@@ -33,6 +33,15 @@ class Settings:
     """How many orchestrators share the mesh's limits."""
     drain_s: float = 30.0
     """How long requests may go on after SIGTERM."""
+    slow_s: float = 30.0
+    """How long a client may take nothing of what waits for it before its request is ended."""
+    stall_s: float = 30.0
+    """After how long without an engine step a replica with work gets nothing more."""
+    lease_s: float = 60.0
+    """How long workers and gateways keep payloads without a sign of life: no longer than they do.
+
+    It must outlast a re-drive: longer than 16.
+    """
     payload_bytes_max: int = 256 * 1024 * 1024
     """How much large input of gRPC clients is held at once."""
     payload_directory: Path = Path("/dev/shm")
@@ -58,6 +67,8 @@ class Settings:
             raise ValueError("orchestrators must be at least 1")
         if self.drain_s < 0:
             raise ValueError("drain_s must not be negative")
+        if min(self.slow_s, self.stall_s, self.lease_s) <= 0:
+            raise ValueError("slow_s, stall_s and lease_s must be above zero")
         if self.payload_bytes_max < 1:
             raise ValueError("payload_bytes_max must be at least 1")
         if split_address(self.advertised)[1] == 0:

@@ -118,6 +118,7 @@ class Program:
             directory=settings.payload_directory,
             bytes_max=settings.payload_bytes_max,
             lease_s=settings.lease_s,
+            warm_bytes_max=settings.payload_warm_bytes_max,
         )
         stack.callback(store.close)
         reader = await stack.enter_async_context(
@@ -172,10 +173,14 @@ class Program:
         _log.info("listening", extra={"address": self.address, "pool": self._pool.name})
 
     async def _load(self, engine: Engine) -> ModelCard | None:
-        """Load the engine; None if that failed, or was given up."""
+        """Load the engine; None if that failed, took too long, or was given up."""
         self._loading = asyncio.create_task(engine.load(_tell_progress), name="load")
         try:
-            model = await self._loading
+            async with asyncio.timeout(self._settings.load_s):
+                model = await self._loading
+        except TimeoutError:
+            _log.error("load_failed", extra={"after_s": self._settings.load_s})
+            return None
         except asyncio.CancelledError:
             if not self._stopping:
                 raise

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.stage_worker.core import Limits
+from stagemesh.payload import WARM_BYTES_MAX
 from stagemesh.rpc import Tls
 from stagemesh.settings import split_address
 
@@ -26,6 +27,8 @@ class Settings:
     """Where others reach `listen`, for the payloads held here; empty means at `listen` itself."""
     metrics: str = ""
     """Where `/metrics` is served; empty means nowhere."""
+    load_s: float = 1800.0
+    """How long the engine may take to load its model."""
     drain_s: float = 30.0
     """How long attempts may go on after SIGTERM."""
     stall_s: float = 30.0
@@ -36,6 +39,9 @@ class Settings:
     """How long payloads live without a sign of life of their request."""
     payload_bytes_max: int = 4 * 1024 * 1024 * 1024
     """How many bytes of results may be held for others at once."""
+    payload_warm_bytes_max: int = WARM_BYTES_MAX
+    """How much of that may be memory of payloads that are over, kept up to `lease_s` for the next
+    ones, since new memory is slow; 0 keeps none. It is at most an eighth of the directory."""
     payload_directory: Path = Path("/dev/shm")
     """Where those bytes lie."""
     outbox_bytes_max: int = 4 * 1024 * 1024
@@ -59,8 +65,10 @@ class Settings:
             raise ValueError("pool and replica_id must not be empty")
         if min(self.drain_s, self.orphan_s, self.payload_bytes_max) < 0:
             raise ValueError("drain_s, orphan_s and payload_bytes_max must not be negative")
-        if min(self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
-            raise ValueError("stall_s, lease_s and outbox_bytes_max must be above zero")
+        if self.payload_warm_bytes_max < 0:
+            raise ValueError("payload_warm_bytes_max must not be negative")
+        if min(self.load_s, self.stall_s, self.lease_s, self.outbox_bytes_max) <= 0:
+            raise ValueError("load_s, stall_s, lease_s and outbox_bytes_max must be above zero")
         if self.advertise:
             split_address(self.advertise)
 

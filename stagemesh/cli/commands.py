@@ -13,7 +13,7 @@ from rich.console import Console
 from stagemesh.cli.launcher import Launcher
 from stagemesh.cli.meshes import MeshFile, NoMeshFile, read_mesh
 from stagemesh.cli.plan import Size, make_plan, ports_needed
-from stagemesh.cli.ports import NoFreePorts, busy, free_ports
+from stagemesh.cli.ports import NoFreePorts, busy, free_ports, overlap
 from stagemesh.cli.process import child_environment
 from stagemesh.cli.progress import make_progress
 from stagemesh.cli.readiness import REAL_PROBES
@@ -151,14 +151,14 @@ def _checked(file: str) -> MeshFile:
 
 
 def _check_addresses(size: Size) -> None:
-    seen = set()
+    seen: list[tuple[str, int]] = []
     for host, port in size.public:
         address = _joined((host, port))
         if not (size.insecure or is_loopback(address)):
             _give_up(f"{address} is not loopback and has no TLS; --insecure allows it", code=2)
-        if port > _PORT_MAX or (host, port) in seen:
+        if port > _PORT_MAX or any(overlap((host, port), other) for other in seen):
             _give_up(f"{address}: the gateways' and orchestrators' ports overlap or end", code=2)
-        seen.add((host, port))
+        seen.append((host, port))
         problem = busy(host, port)
         if problem:
             _give_up(f"{address}: {problem}", code=1)
@@ -171,7 +171,7 @@ def _run(folder: RunFolder, text: str, mesh: Mesh, size: Size) -> int:
         # A copy, so that a worker that comes back runs what the others run.
         mesh_path=folder.write("mesh.yaml", text),
         discovery_path=folder.path / "discovery.json",
-        ports=free_ports(ports_needed(mesh, size)),
+        ports=free_ports(ports_needed(mesh, size), besides={port for _, port in size.public}),
         python=sys.executable,
     )
     folder.write("discovery.json", plan.discovery)
@@ -182,7 +182,10 @@ def _run(folder: RunFolder, text: str, mesh: Mesh, size: Size) -> int:
         probes=REAL_PROBES,
         announce=lambda: click.echo("ready"),
     )
-    return asyncio.run(_until_signalled(launcher))
+    code = asyncio.run(_until_signalled(launcher))
+    if code == 0 and not launcher.deaths:
+        folder.forget()
+    return code
 
 
 async def _until_signalled(launcher: Launcher) -> int:

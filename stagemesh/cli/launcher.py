@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from asyncinotify import Inotify, Mask
 
 from stagemesh.cli.logs import LogFile
-from stagemesh.cli.plan import Plan, ProcessSpec
-from stagemesh.cli.process import end_group, spawn, tell
+from stagemesh.cli.plan import Plan, ProcessSpec, discovery_text, moved
+from stagemesh.cli.ports import NoFreePorts, busy, free_ports
+from stagemesh.cli.process import end_group, remove_remains, spawn, tell
 from stagemesh.cli.progress import Progress, Row
 from stagemesh.cli.readiness import Probes
 from stagemesh.cli.run_folder import RunFolder
@@ -23,6 +24,7 @@ from stagemesh.cli.supervision import (
     is_up,
     stop_orders,
 )
+from stagemesh.settings import split_address
 
 __all__ = ["Launcher"]
 
@@ -86,6 +88,8 @@ class Launcher:
         self._hurry = False
         self._ready = False
         self._clean = True
+        self.deaths = 0
+        """How many processes died that nobody had told to."""
 
     def stop(self) -> None:
         """Tell the mesh to stop; a second time, at once. May be called by a signal handler."""
@@ -108,6 +112,8 @@ class Launcher:
                 task.cancel()
             self._progress.done()
             await self._shut_down()
+        for kept in self._kept:
+            remove_remains(kept.spec)
         return 0 if self._clean else 1
 
     async def _keep(self, kept: _Kept) -> None:
@@ -125,6 +131,7 @@ class Launcher:
         """Run one life of a process; give its exit code."""
         kept.log.begin()
         kept.detail = ""
+        self._leave_taken_ports(kept)
         process = await spawn(kept.spec, kept.log.path)
         try:
             kept.child.started(process.pid)
@@ -140,6 +147,28 @@ class Launcher:
             # Whatever it started must not outlive it, however it came to its end.
             end_group(process.pid)
 
+    def _leave_taken_ports(self, kept: _Kept) -> None:
+        """Give a process other ports, where somebody took its own since they were chosen.
+
+        A port can still go between this and the moment when the process listens on it; then it dies
+        at once, and its next life begins here again.
+        """
+        taken = [address for address in kept.spec.private if busy(*split_address(address))]
+        if not taken:
+            return
+        promised = {
+            split_address(address)[1]
+            for other in self._kept
+            for address in (other.spec.address, *other.spec.private)
+        }
+        with suppress(NoFreePorts):
+            ports = free_ports(len(taken), besides=promised)
+            others = {old: f"127.0.0.1:{port}" for old, port in zip(taken, ports, strict=True)}
+            kept.spec = moved(kept.spec, others)
+            self._folder.write("discovery.json", discovery_text(one.spec for one in self._kept))
+            told = ", ".join(f"{old} is taken, it gets {new}" for old, new in others.items())
+            self._progress.say(f"{kept.spec.id}: {told}")
+
     async def _watch(self, kept: _Kept) -> None:
         async with aclosing(self._probes.process(kept.spec)) as readiness:
             async for ready in readiness:
@@ -153,6 +182,7 @@ class Launcher:
 
     def _mourn(self, kept: _Kept, code: int) -> float:
         """Tell of a death; give the seconds until the next life."""
+        self.deaths += 1
         kept.last_log = kept.log.last_lines()
         before = kept.child.state
         delay_s = kept.child.died(asyncio.get_running_loop().time())

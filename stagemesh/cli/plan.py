@@ -1,14 +1,22 @@
 """Which processes a mesh needs, and what each is told. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stagemesh.cli.supervision import DRAIN_S, Role
 from stagemesh.pipeline import Mesh
 
-__all__ = ["Plan", "ProcessSpec", "Size", "make_plan", "ports_needed"]
+__all__ = [
+    "Plan",
+    "ProcessSpec",
+    "Size",
+    "discovery_text",
+    "make_plan",
+    "moved",
+    "ports_needed",
+]
 
 _HOST = "127.0.0.1"
 
@@ -18,7 +26,8 @@ class ProcessSpec:
     """One process: its command, and where others find it.
 
     `address` is what it is known by (a gateway's HTTP, an orchestrator's client port, a worker's
-    gRPC); `admin_address` is set for orchestrators, `pool` for workers.
+    gRPC); `admin_address` is set for orchestrators, `pool` for workers. `private` are those of its
+    addresses that nobody outside the mesh was promised.
     """
 
     role: Role
@@ -28,6 +37,7 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     pool: str = ""
     admin_address: str = ""
+    private: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +87,37 @@ def make_plan(
     workers = tuple(_workers(mesh, mesh_path, free, python))
     orchestrators = tuple(_orchestrators(size, mesh_path, discovery_path, free, python))
     gateways = tuple(_gateways(size, discovery_path, free, python))
-    links = {spec.id: _flag(spec, "--link") for spec in orchestrators}
-    groups: dict[str, list[dict[str, str]]] = {
-        "orchestrators": [{"id": name, "address": link} for name, link in links.items()]
-    }
-    for spec in workers:
-        entry = {"id": spec.id, "address": spec.address}
-        groups.setdefault(f"pool/{spec.pool}", []).append(entry)
+    processes = (*workers, *orchestrators, *gateways)
     return Plan(
-        processes=(*workers, *orchestrators, *gateways),
-        models=tuple(mesh.pipelines),
-        discovery=json.dumps({"groups": groups}, indent=2) + "\n",
+        processes=processes, models=tuple(mesh.pipelines), discovery=discovery_text(processes)
+    )
+
+
+def discovery_text(processes: Iterable[ProcessSpec]) -> str:
+    """Write the file by which processes find each other."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    for spec in processes:
+        if spec.role is Role.ORCHESTRATOR:
+            entry = {"id": spec.id, "address": _flag(spec, "--link")}
+            groups.setdefault("orchestrators", []).append(entry)
+        elif spec.role is Role.STAGE_WORKER:
+            entry = {"id": spec.id, "address": spec.address}
+            groups.setdefault(f"pool/{spec.pool}", []).append(entry)
+    return json.dumps({"groups": groups}, indent=2) + "\n"
+
+
+def moved(spec: ProcessSpec, addresses: Mapping[str, str]) -> ProcessSpec:
+    """Give a process other addresses in place of some of its own."""
+
+    def new(word: str) -> str:
+        return addresses.get(word, word)
+
+    return replace(
+        spec,
+        address=new(spec.address),
+        admin_address=new(spec.admin_address),
+        command=tuple(map(new, spec.command)),
+        private=tuple(map(new, spec.private)),
     )
 
 
@@ -96,10 +126,10 @@ def _workers(
 ) -> Iterator[ProcessSpec]:
     for pool in mesh.pools.values():
         for at in range(pool.replicas):
-            name, address = f"{pool.name}-{at}", next(free)
+            name, address, metrics = f"{pool.name}-{at}", next(free), next(free)
             command = [python, "-m", "services.stage_worker", "--mesh", str(mesh_path)]
             command += ["--pool", pool.name, "--replica-id", name]
-            command += ["--listen", address, "--metrics", next(free)]
+            command += ["--listen", address, "--metrics", metrics]
             yield ProcessSpec(
                 role=Role.STAGE_WORKER,
                 id=name,
@@ -107,6 +137,7 @@ def _workers(
                 command=tuple(command),
                 env={**_drain(Role.STAGE_WORKER), **pool.env},
                 pool=pool.name,
+                private=(address, metrics),
             )
 
 
@@ -115,10 +146,11 @@ def _orchestrators(
 ) -> Iterator[ProcessSpec]:
     host, first = size.grpc
     for at in range(size.orchestrators):
-        name, address, admin = f"orchestrator-{at}", f"{host}:{first + at}", next(free)
+        name, address = f"orchestrator-{at}", f"{host}:{first + at}"
+        admin, link, metrics = next(free), next(free), next(free)
         command = [python, "-m", "services.orchestrator", "--mesh", str(mesh_path), "--id", name]
         command += ["--discovery", f"file:{discovery_path}", "--grpc", address]
-        command += ["--link", next(free), "--admin", admin, "--metrics", next(free)]
+        command += ["--link", link, "--admin", admin, "--metrics", metrics]
         command += ["--orchestrators", str(size.orchestrators)]
         yield ProcessSpec(
             role=Role.ORCHESTRATOR,
@@ -127,6 +159,7 @@ def _orchestrators(
             command=(*command, *_insecure(size)),
             env=_drain(Role.ORCHESTRATOR),
             admin_address=admin,
+            private=(admin, link, metrics),
         )
 
 
@@ -135,16 +168,17 @@ def _gateways(
 ) -> Iterator[ProcessSpec]:
     host, first = size.http
     for at in range(size.gateways):
-        name, address = f"gateway-{at}", f"{host}:{first + at}"
+        name, address, payload = f"gateway-{at}", f"{host}:{first + at}", next(free)
         command = [python, "-m", "services.gateway", "--id", name]
         command += ["--discovery", f"file:{discovery_path}", "--http", address]
-        command += ["--payload", next(free)]
+        command += ["--payload", payload]
         yield ProcessSpec(
             role=Role.GATEWAY,
             id=name,
             address=address,
             command=(*command, *_insecure(size)),
             env=_drain(Role.GATEWAY),
+            private=(payload,),
         )
 
 

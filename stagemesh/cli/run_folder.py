@@ -13,6 +13,8 @@ __all__ = ["AlreadyRunning", "NotRunning", "RunFolder", "cache_root", "read_stat
 
 _STATE: Final = "state.json"
 _LOCK: Final = "lock"
+_ENDED_MAX: Final = 8
+"""So many folders of ended runs are kept, for their logs."""
 
 
 class AlreadyRunning(OSError):
@@ -37,12 +39,13 @@ class RunFolder:
     """The launcher's side: holds the folder as long as the mesh runs.
 
     The lock ends with the process that holds it, however that ends, so nothing in the folder can
-    pretend that a mesh runs when it does not.
+    pretend that a mesh runs when it does not. A folder is removed only by who holds its lock.
     """
 
     def __init__(self, address: str) -> None:
         self.path = _folder_of(address)
         self._lock = -1
+        self._wanted = True
 
     def __enter__(self) -> Self:
         """Take the folder and empty it of an earlier run, whose logs are kept until then.
@@ -50,24 +53,33 @@ class RunFolder:
         Raises:
             AlreadyRunning: If somebody else holds it.
         """
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise AlreadyRunning(
-                f"a mesh runs there already; its files are in {self.path}"
-            ) from error
+        lock = None
+        while lock is None:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                lock = _take(self.path)
+            except BlockingIOError as error:
+                raise AlreadyRunning(
+                    f"a mesh runs there already; its files are in {self.path}"
+                ) from error
+        self._lock = lock
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir()
+        _remove_old(self.path.parent)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go; the state goes, the logs stay."""
-        with suppress(FileNotFoundError):
-            (self.path / _STATE).unlink()
+        """Let go; the state goes, and the logs stay if anybody may want them."""
+        if self._wanted:
+            with suppress(FileNotFoundError):
+                (self.path / _STATE).unlink()
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+    def forget(self) -> None:
+        """Let nothing stay at the end: there is nothing to be learnt from this run."""
+        self._wanted = False
 
     @property
     def logs(self) -> Path:
@@ -105,3 +117,47 @@ def read_state(address: str) -> dict[str, Any]:
     except FileNotFoundError:
         pass
     raise NotRunning(f"no mesh runs at {address}; `stagemesh up` starts one")
+
+
+def _take(folder: Path) -> int | None:
+    """Lock a folder; None if it was removed meanwhile.
+
+    Raises:
+        BlockingIOError: If somebody else holds it.
+    """
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise
+    if os.fstat(lock).st_nlink:
+        return lock
+    os.close(lock)
+    return None
+
+
+def _remove_old(parent: Path) -> None:
+    """Remove the folders of all ended runs but the last ones."""
+    folders = sorted(parent.iterdir(), key=_age)
+    ended = 0
+    for folder in folders:
+        with suppress(OSError):
+            lock = _take(folder)
+            if lock is None:
+                continue
+            ended += 1
+            if ended > _ENDED_MAX:
+                shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _age(folder: Path) -> float:
+    """Give a number that is smaller the later somebody wrote there."""
+    try:
+        return -folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -8,6 +8,7 @@ from stagemesh.outcome.table import (
     Status,
     is_client_error,
     outcome_of,
+    refuses,
     retry_headers,
     status_of,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "is_client_error",
     "is_retryable",
     "outcome_of",
+    "refuses",
     "retry_headers",
     "status_of",
 ]

@@ -21,6 +21,7 @@ __all__ = [
     "Status",
     "is_client_error",
     "outcome_of",
+    "refuses",
     "retry_headers",
     "status_of",
 ]
@@ -102,6 +103,7 @@ _REJECTED: Final[Mapping[ErrorCode, Status]] = MappingProxyType(
         _C.PAUSED: _NO_ROOM,
         _C.ASLEEP: _NO_ROOM,
         _C.DRAINING: _NO_ROOM,
+        _C.STALLED: _NO_ROOM,
         _C.LINK_LOST: _NO_ORCHESTRATOR,
         _C.DEADLINE: _DEADLINE,
     }
@@ -134,6 +136,11 @@ def status_of(outcome: Outcome, code: ErrorCode | None = None) -> Status:
 def is_client_error(code: ErrorCode) -> bool:
     """Tell whether the client caused it; if so it never counts against a replica."""
     return code in _CLIENT
+
+
+def refuses(code: ErrorCode) -> bool:
+    """Tell whether a worker that says so took nothing, so that another may be asked at once."""
+    return _REJECTED.get(code) is _NO_ROOM
 
 
 def outcome_of(code: ErrorCode) -> Outcome:

@@ -3,6 +3,6 @@
 from stagemesh.payload.files import remove_dead
 from stagemesh.payload.reader import PayloadReader
 from stagemesh.payload.servicer import PayloadServicer
-from stagemesh.payload.store import PayloadStore
+from stagemesh.payload.store import WARM_BYTES_MAX, PayloadStore
 
-__all__ = ["PayloadReader", "PayloadServicer", "PayloadStore", "remove_dead"]
+__all__ = ["WARM_BYTES_MAX", "PayloadReader", "PayloadServicer", "PayloadStore", "remove_dead"]

@@ -14,7 +14,7 @@ from stagemesh.api.stage.v1 import payload_service_pb2, payload_service_pb2_grpc
 from stagemesh.errors import MeshError
 from stagemesh.media import Handle
 from stagemesh.outcome import error_for
-from stagemesh.payload.files import data_path, matches_probe
+from stagemesh.payload.files import data_path, matches_probe, open_named
 from stagemesh.payload.store import DIGEST_BYTES
 from stagemesh.rpc import Tls, error_of, open_channel
 from stagemesh.telemetry import metrics
@@ -59,6 +59,10 @@ class PayloadReader:
     async def get(self, handle: Handle) -> bytes | memoryview:
         """Get all bytes of a handle; a large one on the same host is mapped, not copied.
 
+        The bytes stay as they are for as long as the view or a part of it is kept, whatever becomes
+        of the handle. So whoever hands memory on and not bytes (DMA, `splice`, `MSG_ZEROCOPY`)
+        keeps the view until that is done.
+
         Raises:
             MeshError: With reason `handle_lost`, if they cannot be had or are not what was put.
         """
@@ -86,7 +90,7 @@ class PayloadReader:
         if path is None or not matches_probe(handle.probe):
             return None
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = open_named(path)
         except OSError as error:
             raise _lost(handle, "its holder dropped it") from error
         try:

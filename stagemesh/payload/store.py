@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import mmap
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,18 +12,24 @@ from typing import Final
 import msgspec
 
 from stagemesh.errors import MeshError
-from stagemesh.ids import new_handle_id
+from stagemesh.ids import HandleId, new_handle_id
 from stagemesh.media import Handle
 from stagemesh.outcome import error_for
-from stagemesh.payload.files import ProbeFile, remove_dead, store_prefix
+from stagemesh.payload.files import ProbeFile, file_path, remove_dead, store_prefix
+from stagemesh.payload.spares import Spares
+from stagemesh.payload.stored import StoredFile
 from stagemesh.telemetry import metrics
 
-__all__ = ["DIGEST_AT_PUT_BYTES_MAX", "DIGEST_BYTES", "PayloadStore"]
+__all__ = ["DIGEST_AT_PUT_BYTES_MAX", "DIGEST_BYTES", "WARM_BYTES_MAX", "PayloadStore"]
 
 DIGEST_BYTES: Final = 16
 DIGEST_AT_PUT_BYTES_MAX: Final = 1024 * 1024
 """Above this, hashing would cost more than all the rest of a transfer on one host, which needs it
 least. The digest then comes with the last chunk of a fetch, and the handle has none."""
+
+WARM_BYTES_MAX: Final = 256 * 1024 * 1024
+"""How much a store keeps of released files unless it is told: four of 64 MiB, since a reader often
+has the last payload still in use when the next but one is put."""
 
 _HANDLES_MAX: Final = 65_536
 _RETRY_AFTER_S: Final = 1.0
@@ -38,8 +43,7 @@ Bytes = bytes | bytearray | memoryview
 
 class _Entry(msgspec.Struct):
     request_id: str
-    path: Path
-    size_bytes: int
+    file: StoredFile
     digest: bytes
 
 
@@ -60,11 +64,14 @@ class PayloadStore:
         directory: Path,
         bytes_max: int,
         lease_s: float,
+        warm_bytes_max: int = WARM_BYTES_MAX,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Start empty, and remove what dead stores of the same holder left in `directory`.
 
-        `address` is where `PayloadService` listens; it may be set later, before the first put.
+        `address` is where `PayloadService` listens; it may be set later, before the first put. Of
+        released files up to `warm_bytes_max` are kept for `lease_s`, to be written again; they are
+        part of `bytes_max`, and make way for what is put.
 
         Raises:
             OSError: If the directory cannot be written.
@@ -79,6 +86,9 @@ class PayloadStore:
         self._bytes_max = bytes_max
         self._lease_s = lease_s
         self._clock = clock
+        self._spares = Spares(
+            directory, self._prefix, bytes_max=min(warm_bytes_max, bytes_max), keep_s=lease_s
+        )
         self._entries: dict[str, _Entry] = {}
         self._requests: dict[str, set[str]] = {}
         self._leases: dict[str, float] = {}
@@ -92,9 +102,9 @@ class PayloadStore:
         return self._bytes_used
 
     @property
-    def next_sweep_s(self) -> float | None:
-        """When the first lease ends, by the store's clock; None while nothing is held."""
-        return min(self._leases.values(), default=None)
+    def warm_bytes(self) -> int:
+        """How many bytes of released files are kept for puts to come."""
+        return self._spares.bytes_used
 
     def put(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store, at about 0.5 ms a MiB; see `put_large` for more than a few.
@@ -103,13 +113,13 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        path, handle_id = self._admit(view.nbytes)
+        handle_id, file = self._admit(view.nbytes)
         try:
-            digest = _write(path, view)
+            digest = _write(file, view)
         except OSError as error:
             self._bytes_used -= view.nbytes
             raise _no_room(str(error)) from error
-        return self._keep(handle_id, request_id, path, view.nbytes, digest)
+        return self._keep(handle_id, file, request_id, digest)
 
     async def put_large(self, data: Bytes, request_id: str) -> Handle:
         """Copy bytes into the store in a thread; they must not change meanwhile.
@@ -118,8 +128,8 @@ class PayloadStore:
             MeshError: With `OVERLOADED`, if there is no room for them now.
         """
         view = memoryview(data).cast("B")
-        path, handle_id = self._admit(view.nbytes)
-        work = self._writers.submit(_write, path, view)
+        handle_id, file = self._admit(view.nbytes)
+        work = self._writers.submit(_write, file, view)
         try:
             digest = await asyncio.wrap_future(work)
         except OSError as error:
@@ -128,9 +138,9 @@ class PayloadStore:
         except asyncio.CancelledError:
             self._bytes_used -= view.nbytes
             # The thread writes on; what it wrote goes when it is done.
-            work.add_done_callback(lambda _: path.unlink(missing_ok=True))
+            work.add_done_callback(lambda _: file.remove())
             raise
-        return self._keep(handle_id, request_id, path, view.nbytes, digest)
+        return self._keep(handle_id, file, request_id, digest)
 
     def read(self, handle_id: str, request_id: str, offset: int = 0) -> memoryview:
         """Give the bytes of a handle from an offset, without copying them.
@@ -139,9 +149,9 @@ class PayloadStore:
             MeshError: With reason `handle_lost`, if there is no such handle of that request.
         """
         entry = self._entry(handle_id, request_id)
-        if entry.size_bytes <= offset:
+        if entry.file.size_bytes <= offset:
             return memoryview(b"")
-        with entry.path.open("rb") as file:
+        with entry.file.path.open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))[offset:]
 
     @staticmethod
@@ -171,8 +181,8 @@ class PayloadStore:
         going = owned.intersection(handle_ids) if handle_ids else set(owned)
         for handle_id in going:
             entry = self._entries.pop(handle_id)
-            entry.path.unlink(missing_ok=True)
-            self._bytes_used -= entry.size_bytes
+            self._bytes_used -= entry.file.size_bytes
+            self._spares.keep(entry.file, self._clock())
         owned -= going
         if not owned:
             self._requests.pop(request_id, None)
@@ -186,7 +196,11 @@ class PayloadStore:
             self._leases[request_id] = now_s + self._lease_s
 
     def sweep(self, now_s: float) -> int:
-        """Drop the handles of requests whose lease has ended; return how many there were."""
+        """Drop the handles of requests whose lease has ended; return how many there were.
+
+        Files that were kept for puts that did not come go too.
+        """
+        self._spares.sweep(now_s)
         ended = [request_id for request_id, end_s in self._leases.items() if end_s <= now_s]
         return sum(self.release(request_id) for request_id in ended)
 
@@ -194,11 +208,12 @@ class PayloadStore:
         """Drop everything. Safe to call twice; puts fail from now on."""
         self._closed = True
         self._writers.shutdown()
+        self._spares.close()
         for request_id in list(self._requests):
             self.release(request_id)
         self._probe_file.close()
 
-    def _admit(self, size_bytes: int) -> tuple[Path, str]:
+    def _admit(self, size_bytes: int) -> tuple[HandleId, StoredFile]:
         if (
             self._closed
             or self._bytes_used + size_bytes > self._bytes_max
@@ -207,17 +222,22 @@ class PayloadStore:
             _refused.labels().inc()
             raise _no_room("the payload store is full", retryable=size_bytes <= self._bytes_max)
         self._bytes_used += size_bytes
+        spare = self._spares.take(size_bytes)
+        new_bytes = 0 if spare else size_bytes
+        self._spares.make_way(new_bytes, self._bytes_max - self._bytes_used)
+        if spare is not None:
+            return spare
         handle_id = new_handle_id()
-        return self._directory / f"{self._prefix}-{handle_id}", handle_id
+        return handle_id, StoredFile(file_path(self._directory, self._prefix, handle_id))
 
     def _keep(
-        self, handle_id: str, request_id: str, path: Path, size_bytes: int, digest: bytes
+        self, handle_id: HandleId, file: StoredFile, request_id: str, digest: bytes
     ) -> Handle:
         if self._closed:
-            path.unlink(missing_ok=True)
-            self._bytes_used -= size_bytes
+            file.remove()
+            self._bytes_used -= file.size_bytes
             raise _no_room("the payload store is closed")
-        self._entries[handle_id] = _Entry(request_id, path, size_bytes, digest)
+        self._entries[handle_id] = _Entry(request_id, file, digest)
         self._requests.setdefault(request_id, set()).add(handle_id)
         self._leases[request_id] = self._clock() + self._lease_s
         _held.labels().set(self._bytes_used)
@@ -228,7 +248,7 @@ class PayloadStore:
             incarnation=self._incarnation,
             address=self.address,
             probe=self._probe_file.probe,
-            size_bytes=size_bytes,
+            size_bytes=file.size_bytes,
             digest=digest,
         )
 
@@ -240,17 +260,8 @@ class PayloadStore:
         return entry
 
 
-def _write(path: Path, view: memoryview) -> bytes:
-    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        done = 0
-        while done < view.nbytes:
-            done += os.write(fd, view[done:])
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
+def _write(file: StoredFile, view: memoryview) -> bytes:
+    file.write(view)
     return PayloadStore.digest_at_put(view)
 
 

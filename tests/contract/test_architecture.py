@@ -191,3 +191,33 @@ def test_a_function_is_short_enough_to_be_read_at_a_glance() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
     }
     assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+
+
+FORKS: Final = frozenset({"fork", "forkpty", "preexec_fn"})
+"""What would run Python in a copy of a process that has gRPC's threads."""
+
+
+def test_nothing_of_ours_forks_a_process_with_threads() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources("services", "stagemesh")
+        for node in ast.walk(parsed(path))
+        if (isinstance(node, ast.Attribute) and node.attr in FORKS)
+        or (isinstance(node, ast.keyword) and node.arg in FORKS)
+        or (isinstance(node, ast.Constant) and node.value in FORKS)
+    ]
+    assert found == []
+
+
+def test_no_streamed_call_is_read_without_somebody_who_can_cancel_it() -> None:
+    """A call that is dropped stays open, so it has a name and an owner: never `async for` on it."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.iter.lineno}"
+        for path in sources("services", "stagemesh")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.AsyncFor | ast.comprehension)
+        and isinstance(node.iter, ast.Call)
+        and isinstance(node.iter.func, ast.Attribute)
+        and node.iter.func.attr[0].isupper()
+    ]
+    assert found == []

@@ -1,6 +1,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -60,6 +61,37 @@ async def test_beyond_its_limits_a_pipeline_refuses_at_once_and_takes_the_next_w
         (await hear(http, {"model": "wide", "messages": user(tokens=3)})).complete(words(3))
     for one in heard:
         one.complete(words(150))
+    (await hear(http, {"model": "narrow", "messages": user(tokens=3)})).complete(words(3))
+    await mesh.settled()
+
+
+async def test_of_a_burst_as_many_are_taken_as_there_is_room_for_and_the_rest_is_told_at_once(
+    mesh: E2eMesh, http: httpx.AsyncClient
+) -> None:
+    """A hundred at once, some for several choices, where two may run and one may wait."""
+    bodies = [
+        {"model": "narrow", "messages": user(tokens=100, each_ms=20), "n": 4 if at % 5 == 0 else 1}
+        for at in range(100)
+    ]
+    begun_s = time.monotonic()
+    refused_s: list[float] = []
+
+    async def ask(body: dict[str, Any]) -> httpx.Response:
+        answer = await http.post(CHAT, json=body)
+        if answer.status_code == 429:
+            refused_s.append(time.monotonic() - begun_s)
+        return answer
+
+    answers = await asyncio.gather(*map(ask, bodies))
+    taken = [answer for answer in answers if answer.status_code == 200]
+    assert len(taken) == 3
+    for answer in answers:
+        if answer not in taken:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "queue_full")
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.headers["x-stagemesh-not-admitted"] == "1"
+    # Long before the first of those that were taken is done.
+    assert max(refused_s) < 2
     (await hear(http, {"model": "narrow", "messages": user(tokens=3)})).complete(words(3))
     await mesh.settled()
 

@@ -1,4 +1,6 @@
 import asyncio
+import base64
+import json
 import random
 import time
 from collections.abc import Callable
@@ -77,3 +79,49 @@ async def test_a_burst_of_3000_calls_on_one_channel_has_no_spurious_failure(
     assert not failures, f"{len(failures)} of {BURST}, such as {failures[0]!r}"
     record_property("calls_per_s", round(BURST / (time.monotonic() - begun_s)))
     await synthetic.settled()
+
+
+async def test_heavy_bodies_hold_up_neither_health_nor_other_streams(
+    synthetic: E2eMesh,
+    http: httpx.AsyncClient,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """20 MB of base64 and prompts of 100,000 words, one after the other."""
+    sound = base64.b64encode(bytes(15_000_000)).decode()
+    audio = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
+    text = {"type": "text", "text": script("x ", tokens=1)}
+    prompt = script("word " * 100_000, tokens=1)
+    bodies = [
+        json.dumps({"model": model, "messages": [{"role": "user", "content": content}]}).encode()
+        for model, content in (("listen", [text, audio]), ("echo", prompt))
+    ]
+    beats: list[float] = []
+    over = False
+
+    async def probe() -> None:
+        while not over:
+            begun_s = time.monotonic()
+            assert (await http.get("/health")).status_code == 200
+            beats.append(time.monotonic() - begun_s)
+            await asyncio.sleep(0.01)
+
+    def post(body: bytes) -> int:
+        url = f"{synthetic.url}/v1/chat/completions"
+        headers = {"content-type": "application/json"}
+        return httpx.post(url, content=body, headers=headers, timeout=60).status_code
+
+    heard = Heard()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(probe())
+        beside = {"model": "echo", "messages": user(tokens=200, each_ms=10)}
+        streaming = tasks.create_task(hear(http, beside, heard=heard))
+        for body in bodies * 2:
+            assert await asyncio.to_thread(post, body) == 200
+        await streaming
+        over = True
+    heard.complete(words(200))
+    beats.sort()
+    p99_s = beats[int(0.99 * (len(beats) - 1))]
+    record_property("health_p99_ms", round(1000 * p99_s, 1))
+    assert p99_s < 0.2
+    await synthetic.settled(15)

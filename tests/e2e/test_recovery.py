@@ -246,3 +246,40 @@ async def test_a_worker_and_an_orchestrator_may_be_killed_together(
     for name, one in zip(names, before, strict=True):
         await mesh.back(name, one)
     await mesh.settled(8)
+
+
+async def test_a_stream_that_goes_on_costs_one_prefill_more_and_no_other_costs_any(
+    mesh: E2eMesh, doors: list[httpx.AsyncClient]
+) -> None:
+    """Counted where it is paid: each attempt that an engine takes is one prefill."""
+    pair, ended = ("thinker-0", "thinker-1"), "stagemesh_worker_attempts_total"
+
+    async def prefills(name: str) -> float:
+        return (await mesh.metrics(name)).get(ended, 0.0)
+
+    await mesh.settled(8)
+    async with asyncio.TaskGroup() as tasks:
+        streams = Streams(doors, tasks, "echo", 20)
+        await streams.said(TOKENS // 4)
+        shares = await mesh.inflight(*pair)
+        victim, survivor = await mesh.one(pair[0]), pair[1]
+        at_first = await prefills(survivor)
+        mesh.kill(pair[0])
+    streams.check()
+    await mesh.back(pair[0], victim)
+    await mesh.settled(8)
+    assert sum(shares) == 20
+    assert await prefills(survivor) - at_first == shares[1] + shares[0]
+    assert await prefills(pair[0]) == 0, "its new life began after all had gone on"
+
+    before = sum([await prefills(name) for name in pair])
+    owner = await mesh.one(ORCHESTRATORS[0])
+    async with asyncio.TaskGroup() as tasks:
+        streams = Streams(doors, tasks, "echo", 20)
+        await streams.said(TOKENS // 4)
+        (bereft,) = await mesh.inflight(ORCHESTRATORS[0])
+        mesh.kill(ORCHESTRATORS[0])
+    streams.check()
+    await mesh.back(ORCHESTRATORS[0], owner)
+    await mesh.settled(8)
+    assert sum([await prefills(name) for name in pair]) - before == 20 + bereft

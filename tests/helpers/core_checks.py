@@ -47,8 +47,8 @@ class Checks:
                 self._check_grants(self.replicas[link], grants)
             case fx.SubmitAttempts():
                 self._check_submit(effect)
-            case fx.AbortAttempt(link=link, slot=slot):
-                self._check_abort(self.replicas[link], slot)
+            case fx.AbortAttempt(link=link, slot=slot, cause=cause):
+                self._check_abort(self.replicas[link], slot, cause)
             case fx.ReleaseHandles(link=link, request_id=request_id):
                 self._check_release(self.by_id[request_id], self.replicas[link])
             case fx.RenewHandles(link=link, request_id=request_id):
@@ -166,7 +166,7 @@ class Checks:
             assert replica.link in request.fenced or replica.link > max(request.fenced, default=0)
         home = self.replicas.get(request.homes.get(stage.pool, -1))
         usable = {view.link for view in self.core.replica_views() if view.usable}
-        if home is not None and home.link in usable and request.request_id not in home.refused:
+        if home is not None and home.link in usable and request.request_id not in home.given_up:
             assert home is replica, "a request moved though its replica could be used"
         request.homes[stage.pool] = replica.link
         marks = {mark.lane: mark for mark in effect.resume}
@@ -224,7 +224,7 @@ class Checks:
             whole.add_bytes(text_at(mark.lane, 0, mark.next).encode())
             assert mark.digest == whole.value, "a digest of something else"
 
-    def _check_abort(self, replica: WorldReplica, slot: int) -> None:
+    def _check_abort(self, replica: WorldReplica, slot: int, cause: str) -> None:
         attempt = replica.attempts.get(slot)
         if attempt is None:
             assert slot not in replica.strangers, "an unknown slot answered twice"
@@ -232,6 +232,8 @@ class Checks:
             return
         assert not attempt.aborted, "aborted twice"
         attempt.aborted = True
+        if cause == "stalled":
+            replica.given_up.add(attempt.request.request_id)
 
     def _check_end(self, request: WorldRequest, terminal: Terminal) -> None:
         assert request.link in self.clients

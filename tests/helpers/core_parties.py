@@ -111,7 +111,8 @@ class WorldReplica:
     attempts: dict[int, WorldAttempt] = field(default_factory=dict)
     slots_seen: set[int] = field(default_factory=set)
     strangers: set[int] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
+    """Requests that it would not take, or that it stood still under."""
     holds: set[str] = field(default_factory=set)
 
     @property

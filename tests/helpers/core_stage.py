@@ -108,6 +108,7 @@ class CoreStage:
         epoch: int = 1,
         lanes: Sequence[LaneJournal] = (),
         placed: Sequence[Placed] = (),
+        revision: str = "",
     ) -> tuple[int, list[fx.Effect]]:
         """Open a request; give its slot, and what follows. Its id is `r` and the slot."""
         self._slots += 1
@@ -120,7 +121,7 @@ class CoreStage:
                 deadline_left_s=deadline_s,
                 request=request,
                 body="as it came",
-                journal=Journal(lanes=[*lanes], placed=[*placed]),
+                journal=Journal(lanes=[*lanes], placed=[*placed], revision=revision),
             )
         )
         return self._slots, effects

@@ -174,7 +174,7 @@ class World(Checks):
 
     def hand_back(self, attempt: WorldAttempt) -> None:
         """Let a worker give an attempt up in good order."""
-        self.replicas[attempt.link].refused.add(attempt.request.request_id)
+        self.replicas[attempt.link].given_up.add(attempt.request.request_id)
         self.let_go(attempt)
         self.step(ev.HandedBack(link=attempt.link, slot=attempt.slot))
 
@@ -201,7 +201,7 @@ class World(Checks):
     def end(self, attempt: WorldAttempt, terminal: Terminal) -> None:
         """Let a worker end an attempt."""
         if terminal.outcome is Outcome.REJECTED:
-            self.replicas[attempt.link].refused.add(attempt.request.request_id)
+            self.replicas[attempt.link].given_up.add(attempt.request.request_id)
         self.let_go(attempt)
         self.step(ev.AttemptEnded(link=attempt.link, slot=attempt.slot, terminal=terminal))
 

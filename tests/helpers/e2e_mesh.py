@@ -20,16 +20,17 @@ import psutil
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from stagemesh.cli.ports import free_ports
+from stagemesh.cli.ports import busy, free_ports
 from stagemesh.cli.status import gather_status
 
-__all__ = ["ROOT", "E2eMesh", "running_mesh", "shared_memory", "until"]
+__all__ = ["CLI", "ROOT", "E2eMesh", "running_mesh", "shared_memory", "until"]
 
 ROOT: Final = Path(__file__).parents[2]
 
 READY_S: Final = 90.0
 END_S: Final = 20.0
-GATEWAYS_MAX: Final = 8
+IN_A_ROW: Final = 4
+"""So many gateways or orchestrators are in one mesh at most."""
 CLI: Final = (sys.executable, "-m", "stagemesh.cli")
 ASK_EVERY_S: Final = 0.02
 
@@ -81,14 +82,15 @@ class E2eMesh:
     def _read(self) -> None:
         for line in self.process.stdout or ():
             self._lines.put(line.strip())
+        self._lines.put("it ended")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_s: float = READY_S) -> None:
         """Wait until the launcher says so, and until every process is linked."""
-        deadline_s = time.monotonic() + READY_S
+        deadline_s = time.monotonic() + within_s
         try:
-            assert self._lines.get(timeout=READY_S) == "ready"
+            assert self._lines.get(timeout=within_s) == "ready", self.said
         except Empty:
-            raise AssertionError(f"not ready within {READY_S} s; it said:\n{self.said}") from None
+            raise AssertionError(f"not ready within {within_s} s; it said:\n{self.said}") from None
         while not all(one["state"] == "ready" for one in self.asked_status()):
             assert time.monotonic() < deadline_s, self.said
 
@@ -231,7 +233,11 @@ _HOLDINGS: Final = (
 
 @contextmanager
 def running_mesh(
-    file: Path, folder: Path, *more: str, environment: Mapping[str, str] | None = None
+    file: Path,
+    folder: Path,
+    *more: str,
+    environment: Mapping[str, str] | None = None,
+    ready_s: float = READY_S,
 ) -> Iterator[E2eMesh]:
     """Run a mesh for as long as the block lasts; whatever happens, it is gone afterwards."""
     http, grpc = _addresses()
@@ -246,7 +252,7 @@ def running_mesh(
     with process:
         mesh = E2eMesh(process, http=http, grpc=grpc, errors=said, environ=environ)
         try:
-            mesh.wait_ready()
+            mesh.wait_ready(ready_s)
             yield mesh
         finally:
             if process.poll() is None:
@@ -259,11 +265,12 @@ def running_mesh(
 
 
 def _addresses() -> tuple[str, str]:
-    """Give two free addresses; what follows the first belongs to further gateways."""
-    http, grpc = free_ports(2)
-    while 0 < grpc - http < GATEWAYS_MAX:
+    """Give two free addresses; the ports behind them are for further processes of each kind."""
+    while True:
         http, grpc = free_ports(2)
-    return f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+        wanted = [*range(http, http + IN_A_ROW), *range(grpc, grpc + IN_A_ROW)]
+        if len(set(wanted)) == len(wanted) and not any(busy("127.0.0.1", at) for at in wanted):
+            return f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
 
 
 def _metrics_port(pid: int) -> str:

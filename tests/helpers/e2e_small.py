@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "NARROW", "PAIR_AND_PAINT", "one_mesh"]
+__all__ = [
+    "ALL_KINDS",
+    "ECHO",
+    "ECHO_AND_TALK",
+    "ECHO_TALK_RELAY",
+    "NARROW",
+    "PAIR_AND_PAINT",
+    "one_mesh",
+]
 
 ECHO: Final = """\
 pools:
@@ -65,6 +73,44 @@ pipelines:
     outputs: {{text: thinker, audio: codec}}
 """
 """One, two and three stages; the middle one of three gives text that nobody is shown."""
+
+ALL_KINDS: Final = """\
+pools:
+  thinker: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  coder: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+  encoder: {{engine: synthetic, replicas: {replicas}, options: {{gives: tensor, slots: 128}}}}
+  painter: {{engine: synthetic, replicas: {replicas}, options: {{gives: image, slots: 128}}}}
+pipelines:
+  echo:
+    deadline_s: 45
+    stages: {{thinker: {{pool: thinker, bridge: script, choices: true}}}}
+    outputs: {{text: thinker}}
+  talk:
+    deadline_s: 45
+    stages:
+      thinker: {{pool: thinker, bridge: script, choices: true}}
+      talker: {{pool: talker, inputs: [input, {{from: thinker, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: talker}}
+  relay3:
+    deadline_s: 45
+    stages:
+      thinker: {{pool: thinker, bridge: script, choices: true}}
+      coder: {{pool: coder, inputs: [input, {{from: thinker, mode: stream}}], bridge: script}}
+      codec: {{pool: talker, inputs: [input, {{from: coder, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: codec}}
+  paint:
+    deadline_s: 45
+    stages:
+      encoder: {{pool: encoder, bridge: script, companions: [negative]}}
+      painter:
+        pool: painter
+        inputs: [input, {{from: encoder, modality: tensor}}]
+        bridge: script
+        choices: true
+    outputs: {{image: painter}}
+"""
+"""Text, audio and images; one, two and three stages, companions, and payloads by handle."""
 
 NARROW: Final = """\
 pools:

@@ -183,8 +183,11 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
 
     def __init__(self, models: Sequence[str] = ("echo",), script: Script = say_hello) -> None:
         self.models = list(models)
+        self.unready: set[str] = set()
+        """Those of them that could not be served now."""
         self.script = script
         self.id = "orchestrator-0"
+        self.revision = "r1"
         self.deadline_s = 0.0
         """Of its pipelines."""
         self.state = link_pb2.PROCESS_STATE_READY
@@ -330,7 +333,10 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
     def _pipelines(self) -> list[link_pb2.PublishedPipeline]:
         return [
             link_pb2.PublishedPipeline(
-                model=model, revision="r1", ready=True, deadline_s=self.deadline_s
+                model=model,
+                revision=self.revision,
+                ready=model not in self.unready,
+                deadline_s=self.deadline_s,
             )
             for model in self.models
         ]

@@ -126,6 +126,11 @@ INVARIANTS: Final = (
         "ENTRY-INV-200",
         "A gateway takes frames of its current epoch, from the link on which it was opened, only.",
     ),
+    Invariant(
+        "PAYLOAD-INV-100",
+        "Bytes that a reader got of a handle never change, however long it keeps them, and it gets"
+        " none of another handle.",
+    ),
 )
 
 NOT_YET: Final = {"ENTRY-INV-002": ROOT / "stagemesh" / "realtime"}

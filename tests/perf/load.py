@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Load", "Result", "Wave", "draw_prompt", "run_wave"]
+__all__ = ["Load", "Result", "Wave", "draw_prompt", "run_one", "run_wave"]
 
 CONNECT_S = 10.0
 ANSWER_S = 300.0
@@ -68,11 +68,17 @@ async def run_wave(load: Load, rng: random.Random) -> Wave:
     """
     started_s = time.perf_counter()
     async with asyncio.timeout(ANSWER_S), asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_request(load, draw_prompt(rng))) for _ in range(load.clients)]
+        tasks = [group.create_task(run_one(load, draw_prompt(rng))) for _ in range(load.clients)]
     return Wave([task.result() for task in tasks], time.perf_counter() - started_s)
 
 
-async def _request(load: Load, prompt: str) -> Result:
+async def run_one(load: Load, prompt: str) -> Result:
+    """Ask for one stream and read it to its end.
+
+    Raises:
+        OSError: If it is refused, or breaks.
+        RuntimeError: If it is cut short or answers with an error.
+    """
     host, port = load.address.rsplit(":", 1)
     body = json.dumps(
         {

@@ -66,6 +66,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
         self.started: set[int] = set()
         self.keys: dict[tuple[int, int], tuple[str, int]] = {}
         self.silenced: set[tuple[int, int]] = set()
+        self.awaited: set[tuple[int, int]] = set()
         self.unknown: dict[tuple[int, int], int] = defaultdict(int)
         self.refused = self.exited = False
 
@@ -305,6 +306,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         """An orchestrator aborts an attempt, perhaps once more."""
         link, slot = data.draw(self.open_slots())
+        self.awaited.add((link, slot))
         self.step(seen.AbortAsked(link=link, slot=slot, cause="test"))
 
     @precondition(lambda self: self.links)
@@ -385,6 +387,9 @@ class StageWorkerMachine(RuleBasedStateMachine):
             self.step(seen.AbortAsked(link=attempt.link, slot=attempt.slot, cause="test"))
         for key, heard in self.heard.items():
             assert heard.over or key[0] not in self.links or key in self.silenced, "no end"
+            # Its orchestrator holds an engine slot until it hears that it is free.
+            answered = heard.over or key in self.unknown
+            assert answered or key[0] not in self.links or key not in self.awaited, "no answer"
         assert len(self.core.attempts) == 0
         assert self.core.slots_free == SLOTS
         assert self.core.attempts.open == 0

@@ -9,6 +9,7 @@ from typing import Final
 from services.gateway.edges.matrix import routes_page
 from stagemesh.pipeline import mesh_schema
 from tools.docs.errors import errors_page
+from tools.docs.faults import faults_page
 from tools.docs.metrics import metrics_page
 from tools.docs.protocol import protocol_page
 from tools.docs.settings import settings_page
@@ -25,6 +26,7 @@ def _schema() -> str:
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
     {
+        "design/faults.md": faults_page,
         "design/run-states.md": states_page,
         "reference/errors.md": errors_page,
         "reference/mesh.schema.json": _schema,

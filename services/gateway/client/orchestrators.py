@@ -80,8 +80,8 @@ class Orchestrators:
 
     @property
     def ready(self) -> bool:
-        """Whether a request could be given to somebody."""
-        return not self._draining and any(peer.takes_work for peer in self._peers())
+        """Whether a request could be given to somebody, for at least one model that is ready."""
+        return not self._draining and any(peer.ready for peer in self._peers())
 
     @property
     def links(self) -> int:

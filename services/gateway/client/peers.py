@@ -79,9 +79,19 @@ class Peer:
         """Whether it is ready, and neither draining nor delisted."""
         return self._ready and self.listed and not self._gone
 
+    @property
+    def ready(self) -> bool:
+        """Whether it takes work, and can serve at least one of its models now."""
+        return self.takes_work and any(model.ready for model in self.models.values())
+
     def has_model(self, model: str) -> bool:
         """Whether it publishes a pipeline under this name."""
         return model in self.models
+
+    def revision_of(self, model: str) -> str:
+        """Give the revision of the pipeline that it publishes under this name, or nothing."""
+        published = self.models.get(model)
+        return "" if published is None else published.revision
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether so much more may wait on the link, with a half of it left for the rest."""
@@ -94,6 +104,7 @@ class Peer:
             MeshError: If it is the request's first owner and the request is too large.
         """
         slot = self.slots.next()
+        exchange.journal.opened(self.revision_of(exchange.request.model))
         frames = open_frames(
             slot=slot,
             request_id=exchange.request_id,

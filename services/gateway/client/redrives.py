@@ -84,17 +84,28 @@ class Redrives:
         peer.give(exchange, now_s, open_bytes_max=self._open_bytes_max)
 
     def _choose(self, exchange: Exchange) -> Peer:
-        """Choose an owner, of those that did not just give the request back if possible."""
+        """Choose an owner, of those that did not just give the request back if possible.
+
+        What was made by one revision of a pipeline means nothing to another.
+        """
         model = exchange.request.model
         try:
             return choose(self._able(exchange), model)
         except MeshError:
-            return choose(self._peers(), model)
+            return choose(self._continuing(exchange), model)
 
     def _able(self, exchange: Exchange) -> list[Peer]:
         avoided = self._avoided.get(exchange.request_id)
         return [
             peer
-            for peer in self._peers()
+            for peer in self._continuing(exchange)
             if peer is not avoided and peer.takes_work and peer.has_model(exchange.request.model)
+        ]
+
+    def _continuing(self, exchange: Exchange) -> list[Peer]:
+        model, journal = exchange.request.model, exchange.journal
+        return [
+            peer
+            for peer in self._peers()
+            if not peer.has_model(model) or journal.goes_on_at(peer.revision_of(model))
         ]

@@ -25,8 +25,8 @@ class RequestJournal:
     """
 
     __slots__ = (
-        "_bytes_max", "_choices", "_lanes", "_modalities", "_placed", "_whole", "size_bytes",
-        "waiting",
+        "_bytes_max", "_choices", "_lanes", "_modalities", "_placed", "_whole", "revision",
+        "size_bytes", "waiting",
     )  # fmt: skip
 
     def __init__(self, choices: int, modalities: Sequence[Modality], *, bytes_max: int) -> None:
@@ -38,6 +38,8 @@ class RequestJournal:
         self._lanes: dict[int, KeptLane] = {}
         self._placed: dict[tuple[int, int], Placed] = {}
         self._whole = True
+        self.revision = ""
+        """Of the pipeline that makes it."""
         self.waiting = 0
         """How many rows were taken and are not delivered yet."""
 
@@ -46,6 +48,15 @@ class RequestJournal:
         """Whether the journal is whole: it has not outgrown its bound."""
         self._join()
         return self._whole
+
+    def opened(self, revision: str) -> None:
+        """Note the revision that the next owner goes by; what was made before has its own."""
+        if not (self._lanes or self._placed):
+            self.revision = revision
+
+    def goes_on_at(self, revision: str) -> bool:
+        """Whether an owner can go on from it whose pipeline has this revision."""
+        return revision == self.revision or not (self._lanes or self._placed)
 
     def take(self, row: Row) -> Step:
         """Judge a row, and keep it if it is accepted; a lane not asked for is as wrong as a gap."""
@@ -120,6 +131,7 @@ class RequestJournal:
         return Journal(
             lanes=[lane.export() for lane in self._lanes.values()],
             placed=list(self._placed.values()),
+            revision=self.revision,
         )
 
     def _keep(self, lane: KeptLane, row: Row) -> None:

@@ -2,21 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for, refuses
 
 __all__ = ["Loss", "LossKind", "Redrive", "RedrivePolicy", "is_refusal"]
-
-_REFUSED: Final = frozenset(
-    {
-        ErrorCode.OVERLOADED,
-        ErrorCode.NO_REPLICA,
-        ErrorCode.PAUSED,
-        ErrorCode.ASLEEP,
-        ErrorCode.DRAINING,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,4 +135,4 @@ def is_refusal(terminal: Terminal, epoch: int) -> bool:
     error = terminal.error
     if terminal.outcome is not Outcome.REJECTED or error is None:
         return False
-    return error.code is ErrorCode.DRAINING or (epoch > 1 and error.code in _REFUSED)
+    return error.code is ErrorCode.DRAINING or (epoch > 1 and refuses(error.code))

@@ -26,7 +26,7 @@ class GatewayMetrics:
             "gateway_open_streams", "Answers being streamed."
         ).labels()
         self.first_byte_s = registry.histogram(
-            "gateway_first_byte_s",
+            "gateway_first_byte_seconds",
             "From the request's head to the answer's first byte.",
             ("route",),
         )

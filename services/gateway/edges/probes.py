@@ -14,7 +14,11 @@ async def health(call: Call) -> None:
 
 
 async def ready(call: Call) -> None:
-    """Answer whether a request could be served: a live link to an orchestrator that is ready."""
+    """Answer whether a request could be served: a live link to an orchestrator that is ready.
+
+    That is one with at least one model whose stages all have a replica: a pool that is gone takes
+    its own models out, which `/v1/models` shows, and nothing else.
+    """
     orchestrators = call.backend.orchestrators
     portrait = orchestrators.portrait
     body = {

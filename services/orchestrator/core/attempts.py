@@ -19,7 +19,7 @@ from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for, refuses
 
 __all__ = [
     "break_off",
@@ -32,18 +32,6 @@ __all__ = [
     "lose_attempt",
     "stall_attempt",
 ]
-
-REFUSALS: Final = frozenset(
-    {
-        ErrorCode.ASLEEP,
-        ErrorCode.DRAINING,
-        ErrorCode.NO_REPLICA,
-        ErrorCode.OVERLOADED,
-        ErrorCode.PAUSED,
-        ErrorCode.STALLED,
-    }
-)
-
 
 _BEGUN: Final = frozenset({AttemptState.STREAMING, AttemptState.FINISHED})
 
@@ -102,6 +90,8 @@ def stall_attempt(state: State, attempt: Attempt) -> None:
     """Give up an attempt whose replica stands still; its engine slot stays taken."""
     if attempt.running:
         error = attempt.error("replica_lost", "The replica has work and makes no step.")
+        # It may answer aborts and so seem to move, with nothing to do and the least load.
+        attempt.group.avoid.add(attempt.replica.link)
         set_aside(state, attempt, "stalled")
         attempt.group.crash(attempt.role)
         attempt.group.lose(Loss.CRASH, error)
@@ -219,7 +209,7 @@ def _may_be_refused(attempt: Attempt, error: ErrorInfo) -> bool:
     begun = any(other.state in _BEGUN for other in beside)
     taken = any(feed.accepted for other in beside for feed in other.feeds.values())
     submitted = attempt.state is AttemptState.SUBMITTED
-    return error.code in REFUSALS and submitted and not begun and not taken
+    return refuses(error.code) and submitted and not begun and not taken
 
 
 def _refused(state: State, attempt: Attempt, error: ErrorInfo) -> None:

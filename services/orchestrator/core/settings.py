@@ -2,6 +2,8 @@
 
 import msgspec
 
+from stagemesh.link.core import WINDOW_BYTES, WINDOW_UNITS
+
 __all__ = ["CoreSettings", "DoorLimits"]
 
 _MIB = 1024 * 1024
@@ -29,8 +31,8 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     orchestrators: int = 1
     """How many orchestrators share the mesh file's limits."""
     door: DoorLimits = DoorLimits()
-    window_units: int = 64
-    window_bytes: int = _MIB
+    window_units: int = WINDOW_UNITS
+    window_bytes: int = WINDOW_BYTES
     """What a worker may send of an attempt at first: as this orchestrator's Hello tells it."""
     journal_bytes_max: int = 4 * _MIB
     tombstones_max: int = 100_000

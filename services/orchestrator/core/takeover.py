@@ -17,6 +17,8 @@ __all__ = ["fence_workers", "fits", "take_over"]
 
 def fits(plan: Plan, journal: Journal) -> bool:
     """Whether a journal was made by this very plan, as far as it shows."""
+    if journal.revision not in ("", plan.pipeline.revision):
+        return False
     known = {(g.stage.index, role.role) for g in plan.groups for role in g.roles}
     lanes = {number for g in plan.groups for role in g.roles for number in role.lanes}
     return all(lane.lane in lanes for lane in journal.lanes) and all(

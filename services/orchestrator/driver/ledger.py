@@ -84,6 +84,14 @@ class Ledger:
         for kind in counts():
             family.labels(kind).set_function(partial(_count, counts, kind))
 
+    def watch_kept(self, footprint: Callable[[], Mapping[str, int]]) -> None:
+        """Show how much the core keeps of requests, whenever somebody reads."""
+        family = self._metrics.gauge(
+            "orchestrator_kept", "What the core keeps of requests, by kind.", ("kind",)
+        )
+        for kind in footprint():
+            family.labels(kind).set_function(partial(_count, footprint, kind))
+
     def stepped(self, event: Event, effects: list[Effect], now_s: float, took_s: float) -> None:
         """Count a step, and write down the ends that it brought."""
         self._steps.observe(took_s)

@@ -16,7 +16,16 @@ from services.orchestrator.core.events import (
     Opened,
 )
 from services.orchestrator.driver import Driver
-from stagemesh.link.core import NO_SOURCE, Grant, Meter, Row, SlotMint, row_cost
+from stagemesh.link.core import (
+    NO_SOURCE,
+    WINDOW_BYTES,
+    WINDOW_UNITS,
+    Grant,
+    Meter,
+    Row,
+    SlotMint,
+    row_cost,
+)
 from stagemesh.media import Request
 from stagemesh.outcome import Terminal
 
@@ -24,9 +33,6 @@ __all__ = ["CALLS_LINK", "Call", "Calls"]
 
 CALLS_LINK: Final = 0
 """The number of this link; those of the pump start above it."""
-
-WINDOW_UNITS: Final = 64
-WINDOW_BYTES: Final = 1024 * 1024
 
 
 class Call:

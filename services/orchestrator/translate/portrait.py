@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stagemesh.api.types.v1 import link_pb2
+from stagemesh.link.core import WINDOW_BYTES, WINDOW_UNITS
 
 __all__ = ["Portrait", "hello_of", "news_of", "sign_of_life"]
 
@@ -17,8 +18,8 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     payload_address: str
-    window_units: int = 64
-    window_bytes: int = 1024 * 1024
+    window_units: int = WINDOW_UNITS
+    window_bytes: int = WINDOW_BYTES
 
 
 def hello_of(

@@ -76,8 +76,8 @@ class Attempt:
     __slots__ = (
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
         "_submitted_s", "_unbegun", "_untold", "_usage", "_window", "cursors", "deadline_s",
-        "has_sent", "in_engine", "input_closed", "lanes_open", "link", "number", "role", "slot",
-        "state", "submission", "terminal",
+        "has_sent", "in_engine", "input_closed", "lanes_awaited", "lanes_open", "link", "number",
+        "role", "slot", "state", "submission", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +108,8 @@ class Attempt:
             for lane in role.lanes
         }
         self.lanes_open = len(self._lanes)
+        self.lanes_awaited = sum(not lane.silent for lane in self._lanes.values())
+        """Those of which the orchestrator has not heard the end."""
         self.cursors = {source.lane: Cursor() for source in submission.sources_of(role)}
         # Only by this contract does an input begin in the middle: where its first row says.
         per_input = submission.contract is ResumeContract.PER_INPUT
@@ -177,6 +179,8 @@ class Attempt:
             end = self._timed(end, now_s)
         if lane.silent:
             return []
+        if end is not None:
+            self.lanes_awaited -= 1
         row = Row(
             self.slot, lane.number, lane.pos, piece.units, piece.text,
             piece.ids if self.role.token_ids else None,

@@ -87,9 +87,14 @@ class Endings:
             self._end(attempt, State.CANCELLED, None)
         elif attempt.ended:
             self._attempts.let_go(attempt)
-        else:
+        elif attempt.state is not State.FLUSHING:
             attempt.terminal = None if error is None else self._terminal(attempt, error)
             self.flush(attempt)
+
+    def finish(self, attempt: Attempt) -> None:
+        """End an attempt that owes nothing more: what the engine still makes of it was heard."""
+        self._stop_engine(attempt)
+        self.flush(attempt)
 
     def drop_handles(self, request_id: str, handle_ids: tuple[str, ...]) -> None:
         """Drop bytes of which no orchestrator was told: none will order their release."""
@@ -109,7 +114,7 @@ class Endings:
             self._end(attempt, State.CANCELLED if cancelled else State.FAILED, terminal)
 
     def _stop_engine(self, attempt: Attempt) -> None:
-        if attempt.in_engine and attempt.state is not State.STOPPING:
+        if attempt.in_engine and attempt.state not in {State.STOPPING, State.FLUSHING}:
             self._orders.add(AbortEngine(attempt=attempt.number))
 
     def _end(self, attempt: Attempt, state: State, terminal: Terminal | None) -> None:

@@ -15,9 +15,9 @@ class Epochs:
         self._fences = Fences()
         self._orders = orders
 
-    def admit(self, link: int, request_id: str, epoch: int) -> bool:
+    def admit(self, link: int, request_id: str, epoch: int, now_s: float) -> bool:
         """Note the epoch of an order; False, and an answer, if a higher one was seen."""
-        if self._fences.raise_to(request_id, epoch):
+        if self._fences.raise_to(request_id, epoch, now_s):
             return True
         epoch = self._fences.epoch(request_id)
         self._orders.add(do.SendFenced(link=link, request_id=request_id, epoch=epoch))
@@ -35,14 +35,14 @@ class Epochs:
                 )
             )
 
-    def renew(self, event: seen.RenewAsked) -> None:
+    def renew(self, event: seen.RenewAsked, now_s: float) -> None:
         """Keep a request's payloads alive, if its owner asks for it."""
-        if self.admit(event.link, event.request_id, event.epoch):
+        if self.admit(event.link, event.request_id, event.epoch, now_s):
             self._orders.add(do.RenewPayloads(request_id=event.request_id))
 
-    def release(self, event: seen.ReleaseAsked) -> None:
+    def release(self, event: seen.ReleaseAsked, now_s: float) -> None:
         """Free payloads of a request, if its owner asks for it."""
-        if self.admit(event.link, event.request_id, event.epoch):
+        if self.admit(event.link, event.request_id, event.epoch, now_s):
             self._orders.add(
                 do.ReleasePayloads(request_id=event.request_id, handle_ids=event.handle_ids)
             )

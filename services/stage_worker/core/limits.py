@@ -2,6 +2,8 @@
 
 import msgspec
 
+from stagemesh.link.core import WINDOW_BYTES, WINDOW_UNITS
+
 __all__ = ["Identity", "Limits"]
 
 
@@ -15,8 +17,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds and times; the input window is what each source of an attempt may send ahead."""
 
-    input_window_units: int = 64
-    input_window_bytes: int = 1024 * 1024
+    input_window_units: int = WINDOW_UNITS
+    input_window_bytes: int = WINDOW_BYTES
     outbox_bytes_max: int = 4 * 1024 * 1024
     """What one attempt may hold back for want of credit."""
     held_bytes_max: int = 256 * 1024 * 1024

@@ -130,6 +130,8 @@ class StageWorker:
                     self._orders.rows(attempt.link, ready)
                 if attempt.lanes_open == 0:
                     self._endings.engine_let_go(attempt)
+                elif attempt.lanes_awaited == 0:
+                    self._endings.finish(attempt)
                 elif not ready and attempt.held_bytes > self._limits.outbox_bytes_max:
                     self._endings.fail(attempt, error_for("slow_consumer"))
         self._progress.moved(now_s)
@@ -187,7 +189,7 @@ class StageWorker:
 
     def _submitted(self, event: seen.Submitted, now_s: float) -> None:
         submission = event.submission
-        if self._epochs.admit(event.link, submission.request_id, submission.epoch):
+        if self._epochs.admit(event.link, submission.request_id, submission.epoch, now_s):
             self._admission.take(
                 event.link,
                 submission,
@@ -244,18 +246,20 @@ class StageWorker:
             self._admission.aborted(event.link, event.slot)
 
     def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
-        if not self._epochs.admit(event.link, event.request_id, event.epoch):
+        if not self._epochs.admit(event.link, event.request_id, event.epoch, now_s):
             return
         for attempt in self._attempts.of_request(event.request_id):
-            if attempt.submission.epoch < event.epoch:
+            # Who asked for a stop may still be there, and holds an engine slot until it is told.
+            stopping = attempt.state is State.STOPPING
+            if attempt.submission.epoch < event.epoch and not stopping:
                 self._abandon(attempt, now_s)
         self._epochs.claim(event)
 
     def _renew_asked(self, event: seen.RenewAsked, now_s: float) -> None:
-        self._epochs.renew(event)
+        self._epochs.renew(event, now_s)
 
     def _release_asked(self, event: seen.ReleaseAsked, now_s: float) -> None:
-        self._epochs.release(event)
+        self._epochs.release(event, now_s)
 
     # What the shell tells of an attempt's input.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for, refuses
 
 __all__ = ["ProcessState", "outcome_for", "refusal"]
 
@@ -24,17 +24,6 @@ _CLOSED: Final[Mapping[ProcessState, str]] = {
     ProcessState.STALLED: "stalled",
 }
 
-# An engine that answers with one of these has no room, as the worker itself would say.
-_NO_ROOM: Final = frozenset(
-    {
-        ErrorCode.OVERLOADED,
-        ErrorCode.NO_REPLICA,
-        ErrorCode.PAUSED,
-        ErrorCode.ASLEEP,
-        ErrorCode.DRAINING,
-    }
-)
-
 
 def refusal(state: ProcessState, *, room: bool) -> ErrorInfo | None:
     """Give the cause for taking nothing now; None if there is room for it."""
@@ -44,9 +33,9 @@ def refusal(state: ProcessState, *, room: bool) -> ErrorInfo | None:
 
 
 def outcome_for(code: ErrorCode, *, started: bool) -> Outcome:
-    """Tell how an attempt ended that has this cause."""
+    """Tell how an attempt ended that has this cause; engines refuse as their worker does."""
     if code is ErrorCode.ABORTED:
         return Outcome.CANCELLED
     if code is ErrorCode.DEADLINE:
         return Outcome.DEADLINE_EXCEEDED
-    return Outcome.REJECTED if code in _NO_ROOM and not started else Outcome.FAILED
+    return Outcome.REJECTED if refuses(code) and not started else Outcome.FAILED

@@ -98,10 +98,14 @@ class WhisperEngine(ThreadedEngine):
         job.usage = Usage(audio_input_samples=len(samples))
         give([])
         attempt, first = job.work.attempt, True
-        for text in self._transcribe(samples, language, only_speech=True):
+        for text, ids in self._transcribe(samples, language, only_speech=True):
             said = text.lstrip() if first else text
             first = False
-            give([Piece(attempt=attempt, units=len(said), text=said)])
+            job.usage = msgspec.structs.replace(
+                job.usage, completion_tokens=job.usage.completion_tokens + len(ids)
+            )
+            wanted = ids if job.work.ids_wanted else None
+            give([Piece(attempt=attempt, units=len(ids), text=said, ids=wanted)])
             if job.ended:
                 return
         give([Piece(attempt=attempt, end=End(finish_reason=FinishReason.STOP, usage=job.usage))])
@@ -120,8 +124,8 @@ class WhisperEngine(ThreadedEngine):
 
     def _transcribe(
         self, samples: Samples, language: str | None, *, only_speech: bool
-    ) -> Iterator[str]:
-        """Yield the text of each segment.
+    ) -> Iterator[tuple[str, list[int]]]:
+        """Yield the text of each segment, and its tokens.
 
         Silence is cut out first, since Whisper hears sentences in it. Without higher temperatures
         to fall back to, nothing is drawn at random, and the time for a segment is bounded.
@@ -138,4 +142,4 @@ class WhisperEngine(ThreadedEngine):
             vad_filter=only_speech,
         )
         for segment in segments:
-            yield segment.text
+            yield segment.text, segment.tokens

@@ -1,6 +1,6 @@
 """The link without I/O: rows, credit, positions, bounded messages and signs of life."""
 
-from stagemesh.link.core.credit import Meter, Sender, Window
+from stagemesh.link.core.credit import WINDOW_BYTES, WINDOW_UNITS, Meter, Sender, Window
 from stagemesh.link.core.cursor import Cursor, Step
 from stagemesh.link.core.journal import (
     JOURNAL_PART_BYTES_MAX,
@@ -28,6 +28,8 @@ __all__ = [
     "MESSAGE_ROWS_MAX",
     "NO_ORIGIN",
     "NO_SOURCE",
+    "WINDOW_BYTES",
+    "WINDOW_UNITS",
     "Batch",
     "Cursor",
     "Grant",

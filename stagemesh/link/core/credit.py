@@ -5,12 +5,17 @@ nothing has to be taken back when a key ends.
 """
 
 from collections import deque
+from typing import Final
 
 import msgspec
 
 from stagemesh.link.core.rows import Row, row_cost
 
-__all__ = ["Meter", "Sender", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_UNITS", "Meter", "Sender", "Window"]
+
+WINDOW_UNITS: Final = 64
+WINDOW_BYTES: Final = 1024 * 1024
+"""The first window of a key, where nobody sets another."""
 
 
 class Window:

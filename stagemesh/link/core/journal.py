@@ -68,10 +68,14 @@ class LaneJournal(msgspec.Struct, kw_only=True):
 
 
 class Journal(msgspec.Struct, kw_only=True):
-    """All lanes of a request that have begun, and the last `Placed` of each stage and role."""
+    """All lanes of a request that have begun, and the last `Placed` of each stage and role.
+
+    `revision` is that of the pipeline that made it; empty where that is not known.
+    """
 
     lanes: list[LaneJournal] = []
     placed: list[Placed] = []
+    revision: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -125,7 +129,7 @@ def split_journal(journal: Journal, bytes_max: int = JOURNAL_PART_BYTES_MAX) -> 
 
     A lane may go on in the next part; a row is never cut, so a part of one large row may be larger.
     """
-    parts = [Journal(lanes=[], placed=journal.placed)]
+    parts = [Journal(lanes=[], placed=journal.placed, revision=journal.revision)]
     room = bytes_max - parts[0].size_bytes
     for lane in journal.lanes:
         for piece in _pieces(lane, bytes_max):
@@ -141,8 +145,10 @@ def join_journals(parts: Iterable[Journal]) -> Journal:
     """Put the parts of a journal together; the last piece of a lane says how far it came."""
     lanes: dict[int, LaneJournal] = {}
     placed: list[Placed] = []
+    revision = ""
     for part in parts:
         placed += part.placed
+        revision = revision or part.revision
         for piece in part.lanes:
             lane = lanes.get(piece.lane)
             if lane is None:
@@ -154,7 +160,7 @@ def join_journals(parts: Iterable[Journal]) -> Journal:
             lane.rows += piece.rows
             lane.next, lane.visible_pos = piece.next, piece.visible_pos
             lane.digest, lane.end = piece.digest, piece.end
-    return Journal(lanes=list(lanes.values()), placed=placed)
+    return Journal(lanes=list(lanes.values()), placed=placed, revision=revision)
 
 
 def _pieces(lane: LaneJournal, bytes_max: int) -> Iterable[LaneJournal]:

@@ -32,6 +32,7 @@ def journal_to_proto(journal: Journal) -> link_pb2.Journal:
     return link_pb2.Journal(
         lanes=[lane_journal_to_proto(lane) for lane in journal.lanes],
         placed=[placed_to_proto(placed) for placed in journal.placed],
+        revision=journal.revision,
     )
 
 
@@ -44,6 +45,7 @@ def journal_from_proto(message: link_pb2.Journal) -> Journal:
     return Journal(
         lanes=[lane_journal_from_proto(lane) for lane in message.lanes],
         placed=[placed_from_proto(placed) for placed in message.placed],
+        revision=message.revision,
     )
 
 

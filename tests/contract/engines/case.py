@@ -5,16 +5,23 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from services.stage_worker.engines.base import EngineConfig, EngineInput, Resume, Work
+from services.stage_worker.engines.base import (
+    EngineConfig,
+    EngineInput,
+    Resume,
+    ResumeContract,
+    Work,
+)
 from stagemesh.media import Modality, Params, Sampling
 from tests.helpers.engines import Vocabulary
 
-__all__ = ["EngineCase", "work"]
+__all__ = ["EngineCase", "for_cases", "work"]
 
 
 class EngineCase(msgspec.Struct, frozen=True, kw_only=True):
     """One engine under test.
 
+    `contract` is the one by which it says that it goes on after a loss.
     `usual` is an input that it answers, within seconds. `lasting` is one that keeps it busy until
     it is aborted; `refused` is one that it must refuse with a client's error; None if it has no
     such. `chunkings` are ways to cut one streamed input, which must all give the same result.
@@ -24,6 +31,7 @@ class EngineCase(msgspec.Struct, frozen=True, kw_only=True):
 
     config: EngineConfig
     wanted: frozenset[Modality]
+    contract: ResumeContract
     usual: EngineInput
     params: Params = Params(sampling=Sampling(tokens_max=16, temperature=0.0))
     lasting: EngineInput | None = None
@@ -37,6 +45,11 @@ class EngineCase(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[pytest.MarkDecorator, ...] = ()
     missing: Callable[[], str] = str
     """Gives the reason why it cannot run here, or nothing."""
+
+
+def for_cases(applies: Callable[[EngineCase], object]) -> pytest.MarkDecorator:
+    """Run a test of the suite with those engines only that it says something about."""
+    return pytest.mark.for_cases(applies=applies)
 
 
 def work(

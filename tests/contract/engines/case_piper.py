@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from services.stage_worker.engines.base import AudioInput, EngineConfig, TextInput
+from services.stage_worker.engines.base import AudioInput, EngineConfig, ResumeContract, TextInput
 from stagemesh.media import Modality
 from tests.contract.engines.case import EngineCase
 from tests.helpers.engines import MODEL_MARKS, lacks
@@ -15,6 +15,7 @@ CASE = EngineCase(
         options={"noise_scale": 0.0, "noise_w": 0.0},
     ),
     wanted=frozenset({Modality.AUDIO}),
+    contract=ResumeContract.PER_INPUT,
     usual=TextInput(text="Good morning."),
     lasting=TextInput(text="One two three four five. " * 400),
     refused=AudioInput(data=b"", media_type="audio/wav"),

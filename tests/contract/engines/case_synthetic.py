@@ -1,6 +1,6 @@
 """The synthetic engine, giving everything at once."""
 
-from services.stage_worker.engines.base import EngineConfig, TextInput
+from services.stage_worker.engines.base import EngineConfig, ResumeContract, TextInput
 from stagemesh.media import Modality
 from tests.contract.engines.case import EngineCase
 
@@ -12,6 +12,7 @@ CASE = EngineCase(
         options={"gives": ["text", "audio", "image", "video", "tensor"], "slots": 64},
     ),
     wanted=frozenset(Modality),
+    contract=ResumeContract.REPLAY,
     usual=TextInput(text='#synthetic {"tokens": 12, "each_ms": 1}'),
     lasting=TextInput(text='#synthetic {"tokens": 100000, "each_ms": 2}'),
     refused=TextInput(text="#synthetic {"),

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from services.stage_worker.engines.base import AudioInput, EngineConfig, TextInput
+from services.stage_worker.engines.base import AudioInput, EngineConfig, ResumeContract, TextInput
 from stagemesh.media import Modality
 from tests.contract.engines.case import EngineCase
 from tests.helpers.engines import MODEL_MARKS, lacks
@@ -20,6 +20,7 @@ CASE = EngineCase(
         },
     ),
     wanted=frozenset({Modality.TENSOR}),
+    contract=ResumeContract.REPLAY,
     usual=TextInput(text="a red star on a white background"),
     refused=AudioInput(data=b"", media_type="audio/wav"),
     marks=MODEL_MARKS,

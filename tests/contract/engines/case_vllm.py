@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from services.stage_worker.engines.base import EngineConfig, TextInput
+from services.stage_worker.engines.base import EngineConfig, ResumeContract, TextInput
 from stagemesh.media import Modality, Sampling
 from tests.contract.engines.case import EngineCase
 from tests.helpers.engines import MODEL_MARKS, Vocabulary, chat, lacks
@@ -15,6 +15,7 @@ CASE = EngineCase(
         options={"max_model_len": 2048, "enforce_eager": True},
     ),
     wanted=frozenset({Modality.TEXT}),
+    contract=ResumeContract.TOKENS,
     usual=chat("What is the capital of France?"),
     lasting=chat("Tell me a very long story."),
     refused=TextInput(text="word " * 5000),

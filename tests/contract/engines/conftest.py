@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 import pytest_asyncio
@@ -48,6 +48,22 @@ def cases() -> Iterator[object]:
         name = path.stem.removeprefix("case_")
         case: EngineCase = import_module(f"tests.contract.engines.{path.stem}").CASE
         yield pytest.param((name, case), id=name, marks=case.marks)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the engines that a test of the suite says nothing about."""
+    left_out = [item for item in items if not _applies(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _applies(item)]
+
+
+def _applies(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("for_cases")
+    if mark is None or not isinstance(item, pytest.Function):
+        return True
+    _, case = cast("tuple[str, EngineCase]", item.callspec.params["bench"])
+    return bool(mark.kwargs["applies"](case))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=cases())

@@ -59,7 +59,9 @@ async def test_an_answer_is_at_least_as_long_as_asked(found: Collector) -> None:
 
 async def test_an_answer_is_cut_to_the_context(found: Collector) -> None:
     prompt = TextInput(text="word " * 2030)
-    number = await found.run(prompt, sampling=Sampling(tokens_max=500, ignore_eos=True))
+    number = await found.run(
+        prompt, sampling=Sampling(tokens_max=500, tokens_min=400, ignore_eos=True)
+    )
     end = found.end(number)
     assert end.finish_reason is FinishReason.LENGTH
     assert end.usage.prompt_tokens + end.usage.completion_tokens == 2048

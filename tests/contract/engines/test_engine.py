@@ -9,7 +9,7 @@ from stagemesh.errors import MeshError
 from stagemesh.media import Modality
 from stagemesh.outcome import ErrorCode, is_client_error
 from tests.contract.engines.bench import Bench
-from tests.contract.engines.case import work
+from tests.contract.engines.case import for_cases, work
 
 pytestmark = [pytest.mark.contract, pytest.mark.asyncio(loop_scope="session")]
 
@@ -34,6 +34,10 @@ async def test_what_it_gives_is_what_it_says_it_can_give(bench: Bench) -> None:
     assert all(units > 0 for units, _, _ in bench.result(number).values())
 
 
+async def test_it_goes_on_after_a_loss_as_its_case_says(bench: Bench) -> None:
+    assert bench.engine.capabilities.resume_contract is bench.case.contract
+
+
 async def test_samples_and_images_are_counted_as_used(bench: Bench) -> None:
     number = bench.submit(bench.case.usual)
     await bench.until_over(number)
@@ -56,9 +60,9 @@ async def test_attempts_at_once_do_not_disturb_each_other(bench: Bench) -> None:
     assert bench.engine.load_report().running == 0
 
 
+@for_cases(lambda case: case.lasting)
 async def test_an_abort_is_answered_once_and_ends_it(bench: Bench) -> None:
-    if bench.case.lasting is None:
-        pytest.skip("it has no input that lasts")
+    assert bench.case.lasting is not None
     number = bench.submit(bench.case.lasting, lasting=True)
     await bench.until(lambda: bench.pieces[number])
     bench.engine.abort(number)
@@ -85,9 +89,9 @@ async def test_unknown_attempts_are_ignored(bench: Bench) -> None:
     assert not bench.pieces[1_000_000]
 
 
+@for_cases(lambda case: case.refused)
 async def test_input_that_cannot_be_served_is_the_clients_error(bench: Bench) -> None:
-    if bench.case.refused is None:
-        pytest.skip("it refuses no input")
+    assert bench.case.refused is not None
     number = bench.next()
     try:
         bench.engine.submit(work(bench.case, number, bench.case.refused))
@@ -102,9 +106,8 @@ async def test_input_that_cannot_be_served_is_the_clients_error(bench: Bench) ->
     assert not any(piece.error for piece in bench.pieces[after])
 
 
+@for_cases(lambda case: case.chunkings)
 async def test_how_streamed_input_is_cut_does_not_matter(bench: Bench) -> None:
-    if not bench.case.chunkings:
-        pytest.skip("it takes no streamed input")
     results = []
     for first, *rest in bench.case.chunkings:
         number = bench.submit(first, streamed=True)

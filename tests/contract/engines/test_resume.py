@@ -20,7 +20,7 @@ from stagemesh.media import Modality, Params, Sampling, lane_of
 from stagemesh.outcome import End, ErrorCode, FinishReason
 from stagemesh.payload import PayloadStore
 from tests.contract.engines.bench import Bench
-from tests.contract.engines.case import work
+from tests.contract.engines.case import for_cases, work
 from tests.helpers.worker_core import STAGE, submission
 
 pytestmark = [pytest.mark.contract, pytest.mark.asyncio(loop_scope="session")]
@@ -32,11 +32,9 @@ def counted(piece: Piece) -> bytes:
     return counted_bytes(piece, PayloadStore.digest_at_put)
 
 
-def only(bench: Bench, contract: ResumeContract) -> None:
-    """Skip what an engine does not do."""
-    found = bench.engine.capabilities.resume_contract
-    if found is not contract:
-        pytest.skip(f"it goes on by {found.name}")
+def goes_on_by(contract: ResumeContract) -> pytest.MarkDecorator:
+    """Run a test with the engines of one contract."""
+    return for_cases(lambda case: case.contract is contract)
 
 
 async def run(
@@ -71,9 +69,9 @@ def end_of(pieces: Sequence[Piece]) -> End:
     return end
 
 
+@goes_on_by(ResumeContract.TOKENS)
 @pytest.mark.parametrize("share", SHARES)
 async def test_tokens_go_on_without_a_gap_or_a_repeat(bench: Bench, share: float) -> None:
-    only(bench, ResumeContract.TOKENS)
     assert bench.case.vocabulary is not None
     whole = await run(bench)
     begun = whole[: int(len(whole) * share)]
@@ -88,8 +86,8 @@ async def test_tokens_go_on_without_a_gap_or_a_repeat(bench: Bench, share: float
         assert ids == ids_of(whole)
 
 
+@goes_on_by(ResumeContract.TOKENS)
 async def test_half_a_character_is_completed_or_given_up_once(bench: Bench) -> None:
-    only(bench, ResumeContract.TOKENS)
     vocabulary = bench.case.vocabulary
     assert vocabulary is not None
     said = vocabulary.encode("Here is a fish: \N{FISH}\N{TROPICAL FISH}")
@@ -100,9 +98,9 @@ async def test_half_a_character_is_completed_or_given_up_once(bench: Bench) -> N
         assert vocabulary.told(begun) + text_of(rest) == whole
 
 
+@goes_on_by(ResumeContract.TOKENS)
 @pytest.mark.parametrize("share", (0.3, 0.6))
 async def test_a_stop_string_is_found_across_the_cut(bench: Bench, share: float) -> None:
-    only(bench, ResumeContract.TOKENS)
     assert bench.case.vocabulary is not None
     ids = ids_of(await run(bench))
     cut = max(1, int(len(ids) * share))
@@ -122,8 +120,8 @@ async def test_a_stop_string_is_found_across_the_cut(bench: Bench, share: float)
     assert end_of(rest).stop_match == end_of(whole).stop_match == stop
 
 
+@goes_on_by(ResumeContract.TOKENS)
 async def test_tokens_that_end_the_answer_end_it_at_once(bench: Bench) -> None:
-    only(bench, ResumeContract.TOKENS)
     whole = await run(bench)
     ids = ids_of(whole)
     (last,) = await run(bench, resume=after(ids))
@@ -137,8 +135,8 @@ async def test_tokens_that_end_the_answer_end_it_at_once(bench: Bench) -> None:
     assert last.end.finish_reason is FinishReason.LENGTH
 
 
+@goes_on_by(ResumeContract.TOKENS)
 async def test_what_could_not_be_counted_is_not_gone_on_with(bench: Bench) -> None:
-    only(bench, ResumeContract.TOKENS)
     assert bench.case.uncounted is not None
     params = Params(sampling=bench.case.uncounted)
     try:
@@ -150,9 +148,9 @@ async def test_what_could_not_be_counted_is_not_gone_on_with(bench: Bench) -> No
     assert code is ErrorCode.REPLICA_LOST
 
 
+@goes_on_by(ResumeContract.REPLAY)
 @pytest.mark.parametrize("share", SHARES)
 async def test_what_is_made_again_goes_on_where_it_was(bench: Bench, share: float) -> None:
-    only(bench, ResumeContract.REPLAY)
     whole = await run(bench)
     begun = whole[: int(len(whole) * share)]
     journals = [journal(modality, begun) for modality in sorted(bench.case.wanted)]
@@ -202,8 +200,8 @@ def journal(modality: Modality, begun: Sequence[Piece]) -> LaneJournal:
     )
 
 
+@goes_on_by(ResumeContract.PER_INPUT)
 async def test_by_the_input_it_goes_on_at_any_of_them(bench: Bench) -> None:
-    only(bench, ResumeContract.PER_INPUT)
     inputs = [
         msgspec.structs.replace(given, origin=(at, at + 1))
         for at, given in enumerate(bench.case.chunkings[0])

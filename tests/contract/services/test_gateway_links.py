@@ -46,6 +46,25 @@ async def test_the_models_of_all_orchestrators_are_listed_and_shown() -> None:
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
 
 
+async def test_one_model_that_can_be_served_is_enough_to_be_ready() -> None:
+    fake = FakeOrchestrator(["echo", "talk"])
+    fake.unready = {"talk"}
+    async with running_gateway(fake) as mesh:
+        listed = (await mesh.http.get("/v1/models")).json()["data"]
+        assert {model["id"]: model["ready"] for model in listed} == {"echo": True, "talk": False}
+        assert (await mesh.http.get("/v1/models/talk")).json()["ready"] is False
+        assert (await mesh.http.get("/ready")).status_code == 200
+        fake.unready.add("echo")
+        fake.news()
+        async with asyncio.timeout(5):
+            # A probe has no way to be told of a change.
+            while (await mesh.http.get("/ready")).status_code == 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        # It is live all the same, and what is asked of it waits for a replica at the orchestrator.
+        assert (await mesh.http.get("/health")).status_code == 200
+        assert (await mesh.http.get("/ready")).json()["links"] == 1
+
+
 async def test_a_model_that_nobody_has_is_not_found() -> None:
     async with running_gateway(FakeOrchestrator()) as mesh:
         assert await _status(mesh, "gpt-5") == (404, "model_not_found")

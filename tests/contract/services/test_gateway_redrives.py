@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from services.gateway.client import ClientPolicy
+from stagemesh.api.types.v1 import link_pb2
 from stagemesh.outcome import Outcome, error_for
 from tests.helpers.counted_requests import (
     HELLO,
@@ -69,6 +70,43 @@ async def test_a_request_that_is_handed_back_goes_on_elsewhere_and_that_costs_no
     assert [one.epoch for one in asked] == list(range(1, 13))
     assert [check_text_journal(one) for one in asked] == list(range(0, TOKENS, 10))
     assert [one in fakes[0].requests for one in asked[::2]] in ([True] * 6, [False] * 6)
+
+
+async def test_what_one_revision_made_goes_to_no_orchestrator_with_another() -> None:
+    fakes = [FakeOrchestrator() for _ in range(3)]
+    fakes[2].revision, fakes[2].state = "r2", link_pb2.PROCESS_STATE_DRAINING
+
+    async def lost(asked: FakeRequest) -> None:
+        # Now the one with another revision could take it, and has as little to do.
+        fakes[2].state = link_pb2.PROCESS_STATE_READY
+        fakes[2].news()
+        (owner,) = [fake for fake in fakes if asked in fake.requests]
+        await owner.stop()
+
+    for fake in fakes:
+        fake.script = until_then(30, lost)
+    async with running_gateway(*fakes) as mesh:
+        assert await stream_chat(mesh) == WHOLE
+    asked = opened_at(*fakes)
+    assert [one.epoch for one in asked] == [1, 2]
+    assert [one.journal.revision for one in asked] == ["", "r1"]
+    assert not fakes[2].requests
+
+
+async def test_what_no_orchestrator_left_can_go_on_with_ends_typed() -> None:
+    fakes = [FakeOrchestrator() for _ in range(2)]
+    fakes[1].revision = "r2"
+
+    async def lost(asked: FakeRequest) -> None:
+        (owner,) = [fake for fake in fakes if asked in fake.requests]
+        await owner.stop()
+
+    for fake in fakes:
+        fake.script = until_then(30, lost)
+    async with running_gateway(*fakes, client=QUICK) as mesh:
+        text, finishes, error = await stream_chat(mesh)
+    assert (text, finishes, error["code"]) == (words(30), [], "link_lost")
+    assert len(opened_at(*fakes)) == 1
 
 
 async def test_with_nowhere_to_go_a_request_that_was_handed_back_ends_draining() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from statistics import mode
 
 import pytest
 
@@ -40,7 +41,7 @@ async def test_attempts_of_one_pace_travel_in_one_batch_for_each_step(tmp_path: 
         slots = [peer.submit(scripted(tokens=12, each_ms=20)) for _ in range(32)]
         await peer.until_ended(*slots)
     assert all(peer.slots[slot].text.endswith(" w11") for slot in slots)
-    assert max(peer.batches) == 32
+    assert mode(peer.batches) == 32
     assert len(peer.batches) <= 3 * 12
 
 
@@ -194,7 +195,8 @@ async def test_a_tensor_travels_by_handle_and_is_released(tmp_path: Path) -> Non
         peer.link.send_frame(link_pb2.Frame(release=release))
         done = peer.submit("after")
         await peer.until_ended(done)  # Refused: this pool gives no text. The release came before.
-        assert not [name for name in os.listdir(tmp_path) if "-h_" in name]
+        handle_id = row.body.handle.handle_id
+        assert not [name for name in os.listdir(tmp_path) if handle_id in name]
 
 
 @pytest.mark.contract

@@ -49,7 +49,7 @@ class SlowEngine(HandEngine):
 
 @asynccontextmanager
 async def loading(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, load_s: float = WAIT_S
 ) -> AsyncIterator[tuple[Program, SlowEngine, "asyncio.Task[bool]"]]:
     """Start a worker whose engine has not loaded yet."""
     engine = SlowEngine()
@@ -60,6 +60,7 @@ async def loading(
         replica_id="replica-0",
         listen=free_address(),
         payload_directory=folder,
+        load_s=load_s,
     )
     pool = Pool(name="pool", engine="hand", model="m")
     program = Program(settings, pool, registry=Metrics(process=False))
@@ -135,6 +136,16 @@ async def test_a_load_is_given_up_in_good_order(
         worker.stop()
         async with asyncio.timeout(WAIT_S):
             assert await task is True
+        assert engine.closed
+
+
+async def test_an_engine_that_never_loads_ends_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with loading(tmp_path, monkeypatch, load_s=0.2) as (_, engine, task):
+        async with asyncio.timeout(WAIT_S):
+            assert await task is False
+        assert engine.loaded.cancelled()
         assert engine.closed
 
 

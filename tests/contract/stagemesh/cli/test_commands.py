@@ -81,6 +81,15 @@ def test_public_ports_must_not_overlap() -> None:
     assert "127.0.0.1:8000: the gateways' and orchestrators' ports overlap" in result.stderr
 
 
+def test_public_ports_must_not_overlap_by_another_name_of_their_host_either() -> None:
+    result = stagemesh(
+        "up", "synthetic", "--http", "127.0.0.1:7998", "--grpc", "localhost:7999",
+        "--gateways", "2",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "localhost:7999: the gateways' and orchestrators' ports overlap" in result.stderr
+
+
 def test_an_open_address_without_tls_needs_a_word() -> None:
     result = stagemesh("up", "synthetic", "--http", "0.0.0.0:8000")
     assert result.exit_code == 2

@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,10 +13,12 @@ import pytest
 
 from stagemesh.cli.launcher import Launcher
 from stagemesh.cli.plan import Plan, ProcessSpec
+from stagemesh.cli.ports import free_ports
 from stagemesh.cli.progress import Row
 from stagemesh.cli.readiness import Probes
 from stagemesh.cli.run_folder import RunFolder, read_state
 from stagemesh.cli.supervision import Role, SupervisionPolicy
+from stagemesh.payload.files import store_prefix
 from tests.helpers.switchboard import FAKE, Line, Switchboard, eventually_gone
 
 ADDRESS = "127.0.0.1:1"
@@ -70,6 +73,7 @@ class Run:
         self.models = asyncio.Event()
         roles = (Role.GATEWAY, Role.ORCHESTRATOR, Role.STAGE_WORKER)
         specs = tuple(spec(name, role, board.port) for name, role in zip(NAMES, roles, strict=True))
+        self.folder = folder
         self.launcher = Launcher(
             Plan(processes=specs, models=("m",), discovery="{}"),
             folder,
@@ -110,9 +114,20 @@ class Run:
 
 
 def spec(name: str, role: Role, port: int) -> ProcessSpec:
-    command = (sys.executable, FAKE, name, str(port))
-    pool = "thinker" if role is Role.STAGE_WORKER else ""
-    return ProcessSpec(role=role, id=name, address="127.0.0.1:9", command=command, pool=pool)
+    command = [sys.executable, FAKE, name, str(port)]
+    worker = role is Role.STAGE_WORKER
+    (own,) = free_ports(1)
+    address = f"127.0.0.1:{own}"
+    if role is Role.ORCHESTRATOR:
+        command += ["--link", address]
+    return ProcessSpec(
+        role=role,
+        id=name,
+        address=address,
+        command=tuple(command),
+        pool="thinker" if worker else "",
+        private=(address,) if worker else (),
+    )
 
 
 @asynccontextmanager
@@ -262,3 +277,38 @@ async def test_what_a_worker_says_while_it_loads_is_shown(run: Run) -> None:
         break
     else:
         pytest.fail("nobody was shown what the worker said")
+
+
+async def test_a_process_whose_port_somebody_took_comes_back_at_another_and_is_found_there(
+    run: Run,
+) -> None:
+    lines = await run.come_up()
+    before = run.state_of("thinker-0")["address"]
+    host, _, port = before.partition(":")
+    with socket.create_server((host, int(port))):
+        os.kill(lines["thinker-0"].pid, signal.SIGKILL)
+        await run.board.line("thinker-0")
+    after = run.state_of("thinker-0")["address"]
+    assert after != before
+    assert f"thinker-0: {before} is taken, it gets {after}" in run.shown.said
+    groups = json.loads((run.folder.path / "discovery.json").read_text())["groups"]
+    assert groups["pool/thinker"] == [{"id": "thinker-0", "address": after}]
+    assert groups["orchestrators"] == [
+        {"id": "orchestrator-0", "address": run.state_of("orchestrator-0")["address"]}
+    ]
+
+
+async def test_what_a_killed_process_held_for_others_goes_with_the_mesh_at_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = tmp_path / "payloads"
+    payloads.mkdir()
+    monkeypatch.setenv("STAGEMESH_PAYLOAD_DIRECTORY", str(payloads))
+    for holder in ("thinker-0", "of-another-mesh-0"):
+        (payloads / f"{store_prefix(holder, 1)}-probe").write_bytes(b"0123456789abcdef")
+    async with running(tmp_path, monkeypatch) as run:
+        await run.come_up()
+        assert len(list(payloads.iterdir())) == 2
+    assert [path.name for path in payloads.iterdir()] == [
+        f"{store_prefix('of-another-mesh-0', 1)}-probe"
+    ]

@@ -1,5 +1,6 @@
 """Payloads over real sockets: the reader sees no shared memory of the holder."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -181,3 +182,26 @@ async def test_bytes_that_were_damaged_on_the_way_are_lost(tmp_path: Path, size_
         handle = await store.put_large(noise(size_bytes), "req_1")
         with pytest.raises(MeshError, match="damaged"):
             await reader.get(seen_from_afar(handle))
+
+
+async def test_a_fetch_that_is_given_up_ends_at_its_holder(tmp_path: Path) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: int, context: Any) -> AsyncIterator[FetchResponse]:
+        yield FetchResponse(data=b"a")
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    store = store_in(tmp_path)
+    async with serving(store, Scripted(store, hold)), PayloadReader() as reader:
+        handle = seen_from_afar(store.put(b"abc", "req_1"))
+        fetching = asyncio.create_task(reader.get(handle))
+        async with asyncio.timeout(5):
+            await begun.wait()
+            fetching.cancel()
+            await over.wait()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching

@@ -53,7 +53,9 @@ def of_ours(incarnations: set[str]) -> list[str]:
     return [name for name in names if any(mark in name for mark in incarnations)]
 
 
-def test_a_mesh_answers_lists_itself_and_goes_without_a_trace(mesh: Launched) -> None:
+def test_a_mesh_answers_lists_itself_and_goes_without_a_trace(
+    mesh: Launched, tmp_path: Path
+) -> None:
     answer = echo(mesh, '{"tokens": 3}')
     assert answer["choices"][0]["message"]["content"] == " w0 w1 w2"
     records = until(mesh, lambda found: all(r["incarnation"] for r in found[:3]))
@@ -72,6 +74,7 @@ def test_a_mesh_answers_lists_itself_and_goes_without_a_trace(mesh: Launched) ->
     assert time.monotonic() - began_s < 15.0
     assert not any(alive(r["pid"]) for r in records)
     assert of_ours({r["incarnation"] for r in records[:3]}) == []
+    assert list((tmp_path / "cache" / "stagemesh" / "run").iterdir()) == []
 
 
 def test_a_killed_worker_comes_back_as_a_new_incarnation(mesh: Launched) -> None:

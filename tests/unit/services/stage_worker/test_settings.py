@@ -29,6 +29,7 @@ def test_flags_win_over_the_environment() -> None:
         {"pool": ""},
         {"replica_id": ""},
         {"drain_s": -1},
+        {"payload_warm_bytes_max": -1},
         {"stall_s": 0},
         {"lease_s": 0},
         {"outbox_bytes_max": 0},

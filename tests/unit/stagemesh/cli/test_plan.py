@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from stagemesh.cli.plan import Plan, ProcessSpec, Size, make_plan, ports_needed
+from stagemesh.cli.plan import (
+    Plan,
+    ProcessSpec,
+    Size,
+    discovery_text,
+    make_plan,
+    moved,
+    ports_needed,
+)
 from stagemesh.cli.supervision import Role
 from stagemesh.pipeline import parse_mesh
 
@@ -104,6 +112,31 @@ def test_discovery_has_the_link_ports_and_each_pool_s_workers() -> None:
             {"id": "thinker-1", "address": "127.0.0.1:20002"},
         ],
         "pool/talker": [{"id": "talker-0", "address": "127.0.0.1:20004"}],
+    }
+
+
+def test_an_address_is_private_if_only_the_mesh_needs_to_know_it() -> None:
+    private = {process.id: process.private for process in plan().processes}
+    worker, orchestrator = flags("thinker-0"), flags("orchestrator-0")
+    assert private["thinker-0"] == (worker["--listen"], worker["--metrics"])
+    assert set(private["orchestrator-0"]) == {
+        orchestrator[name] for name in ("--admin", "--link", "--metrics")
+    }
+    assert private["gateway-0"] == (flags("gateway-0")["--payload"],)
+
+
+def test_a_process_that_moves_is_told_and_found_at_its_new_address() -> None:
+    worker, orchestrator = spec("thinker-0"), spec("orchestrator-0")
+    link = flags("orchestrator-0")["--link"]
+    there = moved(worker, {worker.address: "127.0.0.1:7"})
+    elsewhere = moved(orchestrator, {link: "127.0.0.1:8", orchestrator.admin_address: "h:9"})
+    assert there.address == there.private[0] == "127.0.0.1:7"
+    assert there.command[there.command.index("--listen") + 1] == "127.0.0.1:7"
+    assert there.private[1] == worker.private[1]
+    assert (elsewhere.admin_address, elsewhere.address) == ("h:9", orchestrator.address)
+    assert json.loads(discovery_text((there, elsewhere)))["groups"] == {
+        "orchestrators": [{"id": "orchestrator-0", "address": "127.0.0.1:8"}],
+        "pool/thinker": [{"id": "thinker-0", "address": "127.0.0.1:7"}],
     }
 
 

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -55,6 +56,50 @@ def test_the_logs_of_an_earlier_run_go_when_the_next_begins() -> None:
     assert (folder.logs / "w.log").read_text() == "words"
     with RunFolder(ADDRESS) as folder:
         assert list(folder.logs.iterdir()) == []
+
+
+def test_nothing_stays_of_a_run_from_which_there_is_nothing_to_learn() -> None:
+    with RunFolder(ADDRESS) as folder:
+        folder.write_state([], ready=True)
+        (folder.logs / "w.log").write_text("words")
+        folder.forget()
+        assert read_state(ADDRESS)["ready"]
+    assert not folder.path.exists()
+
+
+def test_of_ended_runs_the_last_ones_are_kept_and_what_runs_is_left_alone() -> None:
+    with RunFolder("127.0.0.1:1") as running:
+        os.utime(running.path, (0, 0))
+        ended = [RunFolder(f"127.0.0.1:{port}") for port in range(2, 13)]
+        for at, folder in enumerate(ended):
+            with folder:
+                pass
+            os.utime(folder.path, (at + 1, at + 1))
+        with RunFolder(ADDRESS):
+            assert running.path.exists()
+            assert [folder.path.exists() for folder in ended] == [False] * 3 + [True] * 8
+
+
+def test_a_folder_that_its_last_run_removes_meanwhile_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the opening of its lock and the lock, the run that ends removes the folder."""
+    earlier = RunFolder(ADDRESS).__enter__()
+    earlier.forget()
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.undo()
+        earlier.__exit__()
+        lock(descriptor, how)
+
+    cache = os.environ["XDG_CACHE_HOME"]
+    later = RunFolder(ADDRESS)
+    monkeypatch.setattr(fcntl, "flock", late)
+    with later:
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+        later.write_state([], ready=True)
+        assert read_state(ADDRESS)["ready"]
 
 
 def test_a_file_is_replaced_as_a_whole() -> None:

@@ -89,7 +89,7 @@ def test_what_was_not_started_for_lack_of_room_is_429_and_says_so(
     outcome: Outcome, code: ErrorCode | None
 ) -> None:
     status = status_of(outcome, code)
-    if outcome is Outcome.REJECTED and code in ROOM:
+    if outcome is Outcome.REJECTED and code in {*ROOM, ErrorCode.STALLED}:
         assert (status.http, status.grpc, status.not_admitted) == (429, "RESOURCE_EXHAUSTED", True)
     else:
         no_orchestrator = outcome is Outcome.REJECTED and code is ErrorCode.LINK_LOST

@@ -1,11 +1,19 @@
 """Names of files, probes, and whose files may be removed."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
 from stagemesh.payload import remove_dead
-from stagemesh.payload.files import ProbeFile, data_path, matches_probe, store_prefix
+from stagemesh.payload.files import (
+    ProbeFile,
+    data_path,
+    matches_probe,
+    open_named,
+    store_prefix,
+)
 
 HANDLE_ID = "h_" + "ab" * 16
 
@@ -37,6 +45,39 @@ def test_a_living_store_of_the_same_holder_is_left_alone(tmp_path: Path) -> None
     assert remove_dead(tmp_path, "w") == 0
     living.let_go()
     assert remove_dead(tmp_path, "w") == 1
+
+
+def test_a_store_that_is_just_being_made_is_whole_even_if_it_was_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dead are removed between the moment when the probe is there and that of its lock."""
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        monkeypatch.undo()
+        assert remove_dead(tmp_path, "w") == 1
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    made = ProbeFile(tmp_path, store_prefix("w", 1))
+    assert matches_probe(made.probe)
+    assert remove_dead(tmp_path, "w") == 0
+    made.close()
+
+
+def test_what_another_user_holds_is_no_business_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, "w", 1)
+    theirs = names(tmp_path)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert remove_dead(tmp_path, "w") == 0
+    monkeypatch.undo()
+    assert names(tmp_path) == theirs
 
 
 def test_data_without_its_probe_is_dead(tmp_path: Path) -> None:
@@ -91,3 +132,26 @@ def test_a_malformed_handle_leads_to_no_file(probe: str, handle_id: str) -> None
 def test_the_bytes_of_a_handle_lie_beside_its_probe() -> None:
     probe = "/dev/shm/stagemesh-w-0000000000000001-probe#00"
     assert data_path(probe, HANDLE_ID) == Path(f"/dev/shm/stagemesh-w-0000000000000001-{HANDLE_ID}")
+
+
+def test_a_file_is_opened_as_long_as_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named"
+    path.write_bytes(b"data")
+    os.close(open_named(path))
+    before = len(os.listdir("/proc/self/fd"))
+    other = path.stat()
+    path.rename(tmp_path / "renamed")
+    path.write_bytes(b"data")
+    monkeypatch.setattr(Path, "lstat", lambda _: other)
+    with pytest.raises(FileNotFoundError):
+        open_named(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"data")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_named(tmp_path / "link")

@@ -2,20 +2,25 @@
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stagemesh.errors import MeshError
+from stagemesh.media import Handle
 from stagemesh.outcome import ErrorCode
 from stagemesh.payload import PayloadStore
+from stagemesh.payload.files import data_path
 from tests.helpers.payloads import MIB, noise, store_in
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> PayloadStore:
-    return store_in(tmp_path, clock=lambda: 100.0)
+def store(tmp_path: Path) -> Iterator[PayloadStore]:
+    made = store_in(tmp_path, clock=lambda: 100.0)
+    yield made
+    made.close()
 
 
 def files_of(directory: Path) -> list[str]:
@@ -141,17 +146,6 @@ def test_a_lease_ends_unless_it_is_renewed(store: PayloadStore) -> None:
     assert store.bytes_used == 0
 
 
-def test_the_next_sweep_is_when_the_first_lease_ends(store: PayloadStore) -> None:
-    store.put(b"a", "req_1")
-    store.put(b"b", "req_2")
-    store.renew("req_1", 130.0)
-    assert store.next_sweep_s == 160.0
-
-
-def test_an_empty_store_needs_no_sweep(store: PayloadStore) -> None:
-    assert store.next_sweep_s is None
-
-
 def test_close_leaves_nothing_and_takes_nothing(store: PayloadStore, tmp_path: Path) -> None:
     store.put(b"a", "req_1")
     store.close()
@@ -195,3 +189,90 @@ async def test_a_put_that_ends_after_close_leaves_nothing(
     with pytest.raises(MeshError):
         await putting
     assert files_of(tmp_path) == []
+
+
+def inode_of(handle: Handle) -> int:
+    path = data_path(handle.probe, handle.handle_id)
+    assert path is not None
+    return path.stat().st_ino
+
+
+@pytest.mark.parametrize("size_bytes", [MIB - 1, MIB])
+def test_a_put_is_written_to_a_released_file_of_about_its_size(
+    store: PayloadStore, size_bytes: int
+) -> None:
+    first = store.put(noise(MIB), "req_1")
+    inode = inode_of(first)
+    store.release("req_1")
+    assert (store.bytes_used, store.warm_bytes) == (0, MIB)
+    second = store.put(noise(2 * MIB)[-size_bytes:], "req_2")
+    assert (inode_of(second), second.handle_id != first.handle_id) == (inode, True)
+    assert store.read(second.handle_id, "req_2") == noise(2 * MIB)[-size_bytes:]
+    assert (store.bytes_used, store.warm_bytes) == (size_bytes, 0)
+
+
+async def test_a_large_put_is_written_to_a_released_file(store: PayloadStore) -> None:
+    inode = inode_of(await store.put_large(bytes(2 * MIB), "req_1"))
+    store.release("req_1")
+    assert store.warm_bytes == 2 * MIB
+    handle = await store.put_large(noise(2 * MIB), "req_2")
+    assert (inode_of(handle), store.warm_bytes) == (inode, 0)
+    assert store.read(handle.handle_id, "req_2") == noise(2 * MIB)
+
+
+@pytest.mark.invariant("PAYLOAD-INV-100")
+def test_a_view_of_released_bytes_never_shows_the_next_payload(store: PayloadStore) -> None:
+    handle = store.put(noise(MIB), "req_1")
+    part = store.read(handle.handle_id, "req_1", MIB - 5)
+    store.release("req_1")
+    for _ in range(3):
+        store.put(bytes(MIB), "req_2")
+        store.release("req_2")
+    assert part == noise(MIB)[-5:]
+
+
+def test_released_files_are_within_the_bound_and_make_way(store: PayloadStore) -> None:
+    for _ in range(4):
+        store.put(bytes(4 * MIB), "req_1")
+    store.release("req_1")
+    assert (store.bytes_used, store.warm_bytes) == (0, 16 * MIB)
+    store.put(bytes(MIB), "req_2")
+    assert (store.bytes_used, store.warm_bytes) == (MIB, 12 * MIB)
+    store.put(bytes(15 * MIB), "req_2")
+    assert (store.bytes_used, store.warm_bytes) == (16 * MIB, 0)
+
+
+def test_without_warm_bytes_a_released_file_is_removed(tmp_path: Path) -> None:
+    store = store_in(tmp_path, warm_bytes_max=0)
+    store.put(bytes(MIB), "req_1")
+    store.release("req_1")
+    assert len(files_of(tmp_path)) == 1
+
+
+def test_a_sweep_gives_an_idle_store_its_memory_back(store: PayloadStore) -> None:
+    store.put(bytes(MIB), "req_1")
+    store.release("req_1")
+    assert store.sweep(160.0) == 0  # No handle was dropped.
+    assert store.warm_bytes == 0
+
+
+def test_close_removes_released_files_too(store: PayloadStore, tmp_path: Path) -> None:
+    for request_id in ("req_1", "req_2"):
+        store.put(bytes(MIB), request_id)
+    store.release("req_1")
+    store.close()
+    assert files_of(tmp_path) == []
+    assert store.warm_bytes == 0
+
+
+async def test_a_cancelled_put_to_a_released_file_leaves_nothing(
+    store: PayloadStore, tmp_path: Path
+) -> None:
+    store.put(bytes(10 * MIB), "req_1")
+    store.release("req_1")
+    putting = asyncio.ensure_future(store.put_large(bytes(10 * MIB), "req_2"))
+    await asyncio.sleep(0)
+    putting.cancel()
+    await asyncio.wait([putting])
+    store.close()
+    assert (files_of(tmp_path), store.bytes_used) == ([], 0)

@@ -19,3 +19,8 @@ def test_bursts_far_above_grpc_s_own_limit_are_kept() -> None:
     options = dict(SERVER_OPTIONS)
     pending = options["grpc.server.max_pending_requests"]
     assert 3_000 < pending < options["grpc.server.max_pending_requests_hard_limit"]
+
+
+def test_no_connection_is_closed_for_its_age() -> None:
+    for options in (CHANNEL_OPTIONS, SERVER_OPTIONS):
+        assert not [name for name in dict(options) if "age_ms" in name or "idle_ms" in name]

@@ -37,6 +37,17 @@ def _picture(pos: int = 0) -> Row:
     return Row(1, IMAGE, pos, 1, body=Body(handle=HANDLE))
 
 
+def test_a_journal_keeps_the_revision_that_it_was_begun_under() -> None:
+    journal = _journal()
+    journal.opened("r1")
+    assert journal.goes_on_at("r2")
+    journal.opened("r2")
+    journal.take(_row(0))
+    journal.opened("r3")
+    assert journal.export().revision == "r2"
+    assert [journal.goes_on_at(revision) for revision in ("r1", "r2", "r3")] == [False, True, False]
+
+
 def test_each_lane_has_a_cursor_of_its_own() -> None:
     journal = _journal(2)
     rows = [_row(0, 2), _row(0, role=1), _row(0, 7, stage=1, modality=Modality.AUDIO), _row(2)]

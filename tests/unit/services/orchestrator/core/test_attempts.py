@@ -5,13 +5,21 @@ import pytest
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
-from services.orchestrator.core.attempts import REFUSALS
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import LoadReport, WorkerState
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
+
+REFUSALS = {
+    ErrorCode.ASLEEP,
+    ErrorCode.DRAINING,
+    ErrorCode.NO_REPLICA,
+    ErrorCode.OVERLOADED,
+    ErrorCode.PAUSED,
+    ErrorCode.STALLED,
+}
 
 
 def said(outcome: Outcome, code: ErrorCode) -> Terminal:

@@ -104,6 +104,30 @@ def test_what_a_replica_that_stands_still_has_goes_elsewhere_and_its_slots_do_no
     assert [one.link for one in of_kind(effects, fx.SubmitAttempts)] == [first]
 
 
+def test_who_stood_still_gets_what_it_had_again_only_if_there_is_nobody_else() -> None:
+    """An engine that answers aborts and nothing else would seem to be free after each of them."""
+    stage = CoreStage(CoreSettings(stall_s=30.0))
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    stage.open(make_request("echo"), deadline_s=1000.0)
+    second, _ = stage.replica("thinker", ResumeContract.TOKENS)
+    _, effects = stage.open(make_request("echo"), deadline_s=1000.0)
+    assert [one.link for one in of_kind(effects, fx.SubmitAttempts)] == [second]
+    stage.wait(20.0)
+    stage.rows(second, CoreStage.text(1, 0, "a"))
+    stage.wait(10.0)
+    stage.do(ev.AttemptUnknown(link=first, slot=1))
+    stage.do(report(first, WorkerState.READY, 1))
+    assert stage.core.replica_views()[0].usable
+    assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
+
+    alone = CoreStage(CoreSettings(stall_s=30.0))
+    only, _ = alone.replica("thinker", ResumeContract.TOKENS)
+    alone.open(make_request("echo"), deadline_s=1000.0)
+    alone.wait(30.0)
+    alone.do(report(only, WorkerState.READY, 1))
+    assert [one.link for one in of_kind(alone.wait(0.05), fx.SubmitAttempts)] == [only]
+
+
 def test_who_has_given_all_that_credit_allows_is_not_stalled() -> None:
     stage = CoreStage(CoreSettings(stall_s=30.0, slow_s=1000.0), units=1)
     thinker, _ = stage.replica("thinker", ResumeContract.TOKENS)

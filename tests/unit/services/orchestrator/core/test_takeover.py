@@ -41,6 +41,16 @@ def test_a_journal_without_the_rows_that_a_stage_reads_is_of_no_use_to_it() -> N
     assert end.terminal.error.stage == "talker"
 
 
+def test_the_journal_of_another_revision_is_handed_back_untouched() -> None:
+    stage = CoreStage(mirrors=True)
+    stage.replica("thinker", TOKENS)
+    slot, effects = stage.open(make_request("echo"), epoch=2, lanes=[thought()], revision="another")
+    assert effects == [fx.HandBackRequest(link=stage.CLIENT, slot=slot, request_id=f"r{slot}")]
+    mine = stage.core.models[0].revision
+    _, effects = stage.open(make_request("echo"), epoch=2, lanes=[thought()], revision=mine)
+    assert of_kind(effects, fx.SubmitAttempts)
+
+
 def test_attempts_are_counted_anew_under_every_epoch() -> None:
     stage = CoreStage(mirrors=True)
     stage.replica("thinker", TOKENS)

@@ -153,3 +153,13 @@ def test_attempts_in_flight_are_asked_for_when_somebody_reads(book: Book) -> Non
     assert book.lines("stagemesh_orchestrator_attempts_inflight") == [
         'stagemesh_orchestrator_attempts_inflight{pool="thinker"} 7.0'
     ]
+
+
+def test_what_the_core_keeps_is_shown_as_it_stands_when_somebody_reads(book: Book) -> None:
+    kept = {"requests": 2, "timers": 1}
+    book.ledger.watch_kept(lambda: kept)
+    kept["requests"] = 3
+    assert book.lines("stagemesh_orchestrator_kept{") == [
+        'stagemesh_orchestrator_kept{kind="requests"} 3.0',
+        'stagemesh_orchestrator_kept{kind="timers"} 1.0',
+    ]

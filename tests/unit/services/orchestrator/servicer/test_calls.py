@@ -18,8 +18,8 @@ from services.orchestrator.core.events import (
     Opened,
 )
 from services.orchestrator.driver import Driver
-from services.orchestrator.servicer.calls import CALLS_LINK, WINDOW_UNITS, Call, Calls
-from stagemesh.link.core import Row
+from services.orchestrator.servicer.calls import CALLS_LINK, Call, Calls
+from stagemesh.link.core import WINDOW_UNITS, Row
 from stagemesh.media import Message, Modality, Request, TextPart, lane_of
 from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
 from tests.helpers.scripted_core import ScriptedCore, drive

@@ -1,10 +1,12 @@
+"""Attempts whose owner is lost or replaced, and those that go on from earlier ones."""
+
 import pytest
 
 from services.stage_worker.core import Limits, Source
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.engines.base import Piece, ResumeContract
-from stagemesh.link.core import LaneJournal, Row
+from stagemesh.link.core import NO_SOURCE, Grant, LaneJournal, Row
 from stagemesh.media import Modality, lane_of
 from stagemesh.outcome import ErrorCode, Outcome, error_for
 from tests.helpers.worker_core import (
@@ -35,6 +37,18 @@ def test_a_fence_silences_lower_epochs_without_a_word() -> None:
     worker.now_s += Limits().orphan_s
     effects = worker.step(seen.Tick(steps=0))
     assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
+
+
+@pytest.mark.invariant("ORCH-INV-203")
+def test_a_fence_does_not_silence_the_answer_to_an_abort() -> None:
+    """One orchestrator may be both owners: it aborts what it had and fences it at once."""
+    worker = Stepped()
+    (a,) = worker.start()
+    worker.step(seen.AbortAsked(link=LINK, slot=1, cause="opened again"))
+    assert worker.step(seen.FenceRaised(link=LINK, request_id="req_a", epoch=2)) == []
+    effects = worker.pieces(Piece(attempt=a, error=error_for("aborted")))
+    (answer,) = of_kind(effects, do.SendTerminal)
+    assert (answer.slot, answer.terminal.outcome) == (1, Outcome.CANCELLED)
 
 
 def test_a_fence_is_answered_with_the_payloads_that_it_claims() -> None:
@@ -140,6 +154,30 @@ def test_a_lane_whose_end_is_known_says_nothing_more() -> None:
     effects = worker.pieces(text_piece(a, end=END))
     assert [row.lane for row in of_kind(effects, do.SendRows)[0].rows] == [TEXT_LANE]
     assert of_kind(effects, do.ForgetAttempt)[0].end == "finished"
+
+
+def test_an_attempt_is_over_with_the_last_end_that_its_orchestrator_waits_for() -> None:
+    worker = Stepped(window=(1, 1 << 20))
+    image = lane_of(1, 0, Modality.IMAGE)
+    (a,) = worker.start(
+        submission(
+            modalities=(Modality.TEXT, Modality.IMAGE),
+            contract=ResumeContract.REPLAY,
+            resume=[LaneJournal(lane=image, next=1, end=END)],
+        )
+    )
+    worker.pieces(text_piece(a))
+    # The engine has not come to the end of its image, which was heard long ago.
+    assert worker.pieces(text_piece(a, end=END)) == [do.AbortEngine(attempt=a)]
+    assert worker.pieces(Piece(attempt=a, error=error_for("aborted"))) == []
+    assert worker.core.slots_free == 4
+    granted = seen.CreditGranted(link=LINK, grants=[Grant(1, NO_SOURCE, 64, 1 << 20)])
+    sent, forgotten = worker.step(granted)
+    assert isinstance(sent, do.SendRows)
+    assert sent.rows[0].end == END
+    assert forgotten == do.ForgetAttempt(attempt=a, end="finished")
+    # Nor is it ended twice by what comes after.
+    assert not of_kind(worker.submit(submission(attempt=2, slots=(2,))), do.SendTerminal)
 
 
 def test_by_the_input_an_attempt_may_begin_in_the_middle_of_its_source() -> None:
