@@ -10,7 +10,7 @@ from services.orchestrator.core.choosing import least_loaded, prefix_affinity, r
 from services.orchestrator.core.ending import fail, fail_or_reject
 from services.orchestrator.core.moves import ATTEMPT_MOVES
 from services.orchestrator.core.replicas import Replica, ReplicaPool
-from services.orchestrator.core.request import Attempt, Group, Standing
+from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing
 from services.orchestrator.core.state import State
 from services.orchestrator.core.submitting import submit
 from services.orchestrator.core.tickets import Ticket
@@ -47,6 +47,7 @@ def pend_again(state: State, group: Group) -> None:
         attempt.placed_on is home for other in request.groups for attempt in other.live()
     ):
         del request.homes[pool.name]
+        _leave_home(pool, request)
     _make_pending(state, group)
     if not pool.ready or _elsewhere(pool, group):
         _enqueue(state, group)
@@ -156,7 +157,11 @@ def _place_own(state: State, pool: ReplicaPool, before: list[Ticket]) -> bool:
 
 def _submit(state: State, group: Group, replica: Replica) -> None:
     """Submit a group, or as much of it as there is room for where it may run apart."""
+    pool = replica.pool
+    home = group.request.homes.get(pool.name)
     submit(state, group, replica)
+    if home is not None and group.request.homes[pool.name] is not home:
+        _leave_home(pool, group.request)
     if group.standing is Standing.LIVE and group.wanted:
         group.move(Standing.PENDING)
         group.want_inputs()
@@ -180,6 +185,14 @@ def _home(pool: ReplicaPool, group: Group) -> Replica | None:
     if home is None or not home.usable or home.link in group.avoid:
         return None
     return None if group.stage.apart and group.live() else home
+
+
+def _leave_home(pool: ReplicaPool, request: OpenRequest) -> None:
+    """Let whatever of a request waits for its home wait for any: it has another one, or none."""
+    for group in request.groups:
+        if group.ticket is not None and group.stage.pool == pool.name:
+            group.ticket = Ticket(group.key, group)
+            pool.tickets.push(group.ticket)
 
 
 def _elsewhere(pool: ReplicaPool, group: Group) -> bool:

@@ -301,3 +301,16 @@ def test_who_avoids_a_replica_after_a_loss_comes_back_to_it_in_the_end() -> None
     stage.do(ev.AttemptEnded(link=first, slot=2, terminal=FULL))
     assert roles_of(stage.wait(4.9)) == []
     assert roles_of(stage.wait(0.2)) == [(first, [0])]
+
+
+def test_choices_that_wait_for_a_home_go_where_their_request_goes() -> None:
+    """One choice is refused at their home and goes elsewhere; the other one goes along."""
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", slots=1)
+    second, _ = stage.replica("thinker", slots=1)
+    effects = stage.open(make_request("echo", choices=2))[1]
+    assert roles_of(effects) == [(first, [0])]
+    effects = stage.do(ev.AttemptEnded(link=first, slot=1, terminal=FULL))
+    assert roles_of(effects + stage.wait(0.5)) == [(second, [0])]
+    effects = stage.rows(second, CoreStage.text(1, 0, "a", end=True))
+    assert roles_of(effects) == [(second, [1])]
