@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import LoadReport, WorkerState
-from stagemesh.link.core import Grant, Row
+from stagemesh.link.core import Grant, Row, row_cost
 from stagemesh.media import Message, Request, TextPart
 from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal
 from tests.helpers.core_world import World
@@ -44,6 +44,9 @@ class BadManners(RuleBasedStateMachine):
             row.end = None
         elif ends and not attempt.aborted:
             row.end = END
+        units, size = row_cost(row)
+        attempt.sent_units += units  # What is repeated has used credit up, which comes back.
+        attempt.sent_bytes += size
         self.world.step(ev.RowsArrived(link=attempt.link, rows=[row]))
 
     @rule(

@@ -11,7 +11,7 @@ from services.orchestrator.core.ending import fail, fail_or_reject
 from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import ATTEMPT_MOVES
 from services.orchestrator.core.replicas import Replica, ReplicaPool
-from services.orchestrator.core.request import Attempt, Group, Standing
+from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing
 from services.orchestrator.core.state import State
 from services.orchestrator.core.submitting import submit
 from services.orchestrator.core.tickets import Ticket
@@ -49,6 +49,7 @@ def pend_again(state: State, group: Group) -> None:
         attempt.placed_on is home for other in request.groups for attempt in other.live()
     ):
         del request.homes[pool.name]
+        _leave_home(pool, request)
     _make_pending(state, group)
     cause = group.refusal.message if group.refusal else ""
     state.note(request, Kind.PENDING, stage=group.stage.name, cause=cause)
@@ -100,6 +101,8 @@ def placement_due(state: State, group: Group) -> None:
         if _is_stuck(pool, group):
             fail(state, group.request, group.cause or _no_replica(group))
         else:
+            group.avoid.clear()
+            state.roomy[pool] = None
             group.timer = state.arm(state.settings.redrive_s, Due.PLACEMENT, group)
 
 
@@ -127,19 +130,33 @@ def pump(state: State, pool: ReplicaPool) -> None:
 
 
 def _place_next(state: State, pool: ReplicaPool) -> bool:
-    ticket = _first_homeless(pool)
-    if ticket is not None:
+    """Place the first who can be placed; False if nobody can."""
+    before: list[Ticket] = []
+    placed = False
+    while not placed and (ticket := _first_homeless(pool)) is not None:
         replica = _choose(state, pool, ticket)
         if replica is not None:
             _submit(state, ticket.group, replica)
-            return True
-        if not ticket.valid:
-            return True  # It was given up; the next one may have better luck.
+        # One that was given up counts as placed: the next one may have better luck.
+        placed = replica is not None or not ticket.valid
+        if not placed:
+            before.append(ticket)
+            if not ticket.group.avoid:
+                break
+            pool.tickets.pop()  # It waits for others than those that the next one may use.
+    for ticket in before:
+        if ticket.group.avoid:
+            pool.tickets.push(ticket)
+    return placed or _place_own(state, pool, before)
+
+
+def _place_own(state: State, pool: ReplicaPool, before: list[Ticket]) -> bool:
+    """Place the first who waits for a replica of its own that nobody before it has a claim on."""
     for replica in pool.usable:
         own = replica.tickets.head()
         if own is None or own.group.wanted_at_once > replica.free:
             continue
-        if ticket is None or not _goes_before(ticket, own, replica):
+        if not any(_goes_before(ticket, own, replica) for ticket in before):
             _submit(state, own.group, replica)
             return True
     return False
@@ -147,7 +164,11 @@ def _place_next(state: State, pool: ReplicaPool) -> bool:
 
 def _submit(state: State, group: Group, replica: Replica) -> None:
     """Submit a group, or as much of it as there is room for where it may run apart."""
+    pool = replica.pool
+    home = group.request.homes.get(pool.name)
     submit(state, group, replica)
+    if home is not None and group.request.homes[pool.name] is not home:
+        _leave_home(pool, group.request)
     if group.standing is Standing.LIVE and group.wanted:
         group.move(Standing.PENDING)
         group.want_inputs()
@@ -173,10 +194,21 @@ def _home(pool: ReplicaPool, group: Group) -> Replica | None:
     return None if group.stage.apart and group.live() else home
 
 
+def _leave_home(pool: ReplicaPool, request: OpenRequest) -> None:
+    """Let whatever of a request waits for its home wait for any: it has another one, or none."""
+    for group in request.groups:
+        if group.ticket is not None and group.stage.pool == pool.name:
+            group.ticket = Ticket(group.key, group)
+            pool.tickets.push(group.ticket)
+
+
 def _elsewhere(pool: ReplicaPool, group: Group) -> bool:
-    """Whether a replica that has not refused a group has room for it now."""
+    """Whether a group should wait for others than the replicas that it avoids.
+
+    One that was lost waits for them even while they are busy: it was lost where it avoids to go.
+    """
     return any(
-        replica.link not in group.avoid and replica.free >= group.wanted_at_once
+        replica.link not in group.avoid and (group.resumes or replica.free >= group.wanted_at_once)
         for replica in pool.usable
     )
 
@@ -298,4 +330,6 @@ def _too_large(group: Group) -> ErrorInfo:
 
 def _goes_before(ticket: Ticket, own: Ticket, replica: Replica) -> bool:
     """Whether a group without a home has the better claim on a replica that it could use."""
-    return replica.slots >= ticket.group.wanted_at_once and ticket < own
+    group = ticket.group
+    able = replica.link not in group.avoid and replica.slots >= group.wanted_at_once
+    return able and ticket < own

@@ -268,3 +268,49 @@ def test_a_companion_that_is_refused_while_the_choice_is_being_made_again_is_not
     stage.do(ev.AttemptUnknown(link=encoder, slot=1))
     stage.do(ev.AttemptEnded(link=encoder, slot=2, terminal=FULL))
     assert roles_of(stage.wait(1.0)) == [(encoder, [0, 1])]
+
+
+def test_who_avoids_a_replica_after_a_loss_keeps_nobody_from_it() -> None:
+    """The first in the queue was lost and refused there; it waits for the other one."""
+    stage = CoreStage(CoreSettings(redrive_s=5.0))
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS, slots=2)
+    stage.open(make_request("twice"))
+    stage.open(make_request("echo"))
+    second, _ = stage.replica("thinker", ResumeContract.TOKENS, slots=1)
+    stage.open(make_request("talk"))
+    stage.do(ev.AttemptUnknown(link=first, slot=2))
+    assert roles_of(stage.wait(0.05)) == [(first, [0])]
+    refused = stage.do(ev.AttemptEnded(link=first, slot=3, terminal=FULL))
+    assert roles_of(refused + stage.wait(1.0)) == []
+    assert roles_of(stage.open(make_request("rejoin"))[1]) == [(first, [0])]
+    effects = stage.rows(first, CoreStage.text(1, 0, "a", end=True))
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert (submit.request_id, submit.stage, submit.link) == ("r1", 1, first)
+    effects = stage.rows(second, CoreStage.text(1, 0, "a", end=True))
+    assert [(s.request_id, s.link) for s in of_kind(effects, fx.SubmitAttempts)] == [("r2", second)]
+
+
+def test_who_avoids_a_replica_after_a_loss_comes_back_to_it_in_the_end() -> None:
+    stage = CoreStage(CoreSettings(redrive_s=5.0))
+    first, _ = stage.replica("thinker", ResumeContract.TOKENS, slots=2)
+    stage.open(make_request("echo"))
+    stage.replica("thinker", ResumeContract.TOKENS, slots=1)
+    stage.open(make_request("talk"))
+    stage.do(ev.AttemptUnknown(link=first, slot=1))
+    assert roles_of(stage.wait(0.05)) == [(first, [0])]
+    stage.do(ev.AttemptEnded(link=first, slot=2, terminal=FULL))
+    assert roles_of(stage.wait(4.9)) == []
+    assert roles_of(stage.wait(0.2)) == [(first, [0])]
+
+
+def test_choices_that_wait_for_a_home_go_where_their_request_goes() -> None:
+    """One choice is refused at their home and goes elsewhere; the other one goes along."""
+    stage = CoreStage()
+    first, _ = stage.replica("thinker", slots=1)
+    second, _ = stage.replica("thinker", slots=1)
+    effects = stage.open(make_request("echo", choices=2))[1]
+    assert roles_of(effects) == [(first, [0])]
+    effects = stage.do(ev.AttemptEnded(link=first, slot=1, terminal=FULL))
+    assert roles_of(effects + stage.wait(0.5)) == [(second, [0])]
+    effects = stage.rows(second, CoreStage.text(1, 0, "a", end=True))
+    assert roles_of(effects) == [(second, [1])]
