@@ -22,11 +22,14 @@ from services.orchestrator.servicer import (
     LINK_SERVICES,
     AdminServicer,
     Calls,
+    Draining,
     GatewayLinks,
     GatewayLinkServicer,
     Generation,
+    Operations,
     OrchestratorServicer,
     Presence,
+    Watchers,
     register_admin,
     register_clients,
     register_links,
@@ -76,12 +79,18 @@ class Program:
         ledger = Ledger(registry, self._presence.readiness())
         ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
         ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        self._watchers = Watchers(self._core, lambda: self._pools.known(), self._presence.hello)
         self._driver = Driver(
-            self._core, observer=ledger, published=self._published, failed=self._fail
+            self._core,
+            observers=(ledger, self._watchers),
+            published=self._published,
+            failed=self._fail,
         )
         self._calls = Calls(self._driver)
         self._gateways = GatewayLinks(self._driver)
         self._pools = self._make_pools()
+        self._operations = Operations(self._driver, self._pools.known)
+        self._draining = Draining(self._driver, self._presence, self._state_changed)
         self._servers: dict[str, RunningServer] = {}
 
     def stop(self) -> None:
@@ -101,6 +110,7 @@ class Program:
             stack.callback(self._driver.close)
             await self._start(stack)
             self._calls.attach()
+            self._operations.attach()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pools.run(), name="pools")
                 self.ready.set()
@@ -133,7 +143,14 @@ class Program:
         self, stack: AsyncExitStack, store: PayloadStore, reader: PayloadReader
     ) -> None:
         settings, presence = self._settings, self._presence
-        admin = AdminServicer(self._core, self._pools.known, presence.hello)
+        admin = AdminServicer(
+            pools=self._mesh.pools,
+            views=self._core,
+            watchers=self._watchers,
+            operations=self._operations,
+            draining=self._draining,
+            hello=presence.hello,
+        )
         links = GatewayLinkServicer(
             self._gateways, hello=presence.hello, ping=presence.news, policy=LinkPolicy()
         )
@@ -188,9 +205,7 @@ class Program:
 
     async def _drain(self) -> None:
         """Let requests end, then write the last answers, then close links and ports."""
-        self._presence.draining = True
-        self._tell_readiness()
-        await self._driver.drain(self._settings.drain_s)
+        await self._draining.stop(self._settings.drain_s)
         if self._error is not None:
             raise self._error
         self._gateways.close("drained")
@@ -225,6 +240,9 @@ class Program:
 
     def _published(self, effect: PublishModels) -> None:
         self._presence.publish(effect)
+        self._state_changed()
+
+    def _state_changed(self) -> None:
         self._tell_readiness()
         self._gateways.tell_news()
 

@@ -113,6 +113,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed_explicit: bool = False
     label: str = ""
     tenant: str = "default"
+    adapter: str = ""
+    """The LoRA adapter for the stages that read the client's input."""
 
     @property
     def input_modalities(self) -> frozenset[Modality]:

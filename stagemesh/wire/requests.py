@@ -120,6 +120,7 @@ def request_to_proto(request: Request) -> request_pb2.Request:
         seed_explicit=request.seed_explicit,
         label=request.label,
         tenant=request.tenant,
+        adapter=request.adapter,
     )
 
 
@@ -163,6 +164,7 @@ def request_from_proto(message: request_pb2.Request) -> Request:
         seed_explicit=message.seed_explicit,
         label=message.label,
         tenant=message.tenant or "default",
+        adapter=message.adapter,
     )
 
 

@@ -10,6 +10,7 @@ from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import split_lane
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import Mesh, Pipeline
+from tests.helpers.core_controls import shown_control
 
 __all__ = ["Names"]
 
@@ -49,6 +50,8 @@ class Names:
                 yield f"release {self._name(link)} {request_id}"
             case fx.RenewHandles(link=link, request_id=request_id):
                 yield f"renew {self._name(link)} {request_id}"
+            case fx.AskWorker() | fx.AnswerControl():
+                yield from shown_control(effect, self._name)
             case fx.PublishModels(models=models):
                 yield "publish " + " ".join(m.model for m in models if m.ready)
             case _:

@@ -40,8 +40,8 @@ from tests.helpers.core_draws import (
     SPOKEN,
     STOPPED,
 )
-from tests.helpers.core_manners import BadManners
 from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_operators import Operators
 from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
 from tests.helpers.core_world import World
 
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.invariant(
 )  # fmt: skip
 
 
-class CoreModel(BadManners):
+class CoreModel(Operators):
     """Drives the core with any order of events."""
 
     @initialize(
@@ -372,6 +372,7 @@ class CoreModel(BadManners):
         world = self.world
         world.run_dry()
         assert not world.open, "every request ends"
+        assert not world.desk.waiting, "every call of an operator is answered"
         kept = {what: count for what, count in world.core.footprint().items() if count}
         assert not kept, "nothing is kept of requests that are over"
         assert world.replayed() == [effects for _, _, effects in world.log]

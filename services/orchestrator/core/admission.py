@@ -88,6 +88,12 @@ class Admission:
         """Let a request wait no longer that will not run."""
         self._waiting.pop(request.number, None)
 
+    def wait_again(self, request: OpenRequest) -> None:
+        """Let a request that was set apart wait again, after those that wait already."""
+        self._waiting[request.number] = request
+        if request.epoch > 1:
+            self._waiting.move_to_end(request.number, last=False)
+
     def leave(self, request: OpenRequest) -> None:
         """Give up the place of a request that is done, wherever it was."""
         self.input_bytes -= request.input_bytes

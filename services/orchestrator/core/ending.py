@@ -220,6 +220,7 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
         state.timers.cancel(timer)
     del state.requests[request.request_id]
     state.touched.pop(request, None)
+    state.held.pop(request, None)
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))

@@ -31,6 +31,7 @@ def orphan(state: State, request: OpenRequest) -> None:
         group.ticket = None
         state.timers.cancel(group.timer)
     state.admissions[request.plan.pipeline.name].set_apart(request)
+    state.held.pop(request, None)
 
 
 def hand_back(state: State, request: OpenRequest) -> None:

@@ -3,6 +3,7 @@
 from math import isfinite
 from typing import Final
 
+from services.orchestrator.core import holding
 from services.orchestrator.core.door import request_bytes
 from services.orchestrator.core.effects import (
     AnswerUnknown,
@@ -38,6 +39,7 @@ __all__ = [
     "open_request",
     "orphan_due",
     "slow_client_due",
+    "undrain",
 ]
 
 
@@ -76,6 +78,7 @@ def open_request(state: State, event: Opened) -> None:
         state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
     take_over(request, event.journal)
+    holding.hold(state, request)
     admit(state, state.admissions[plan.pipeline.name])
 
 
@@ -162,7 +165,9 @@ def drain(state: State, drain_s: float) -> None:
     everything else, what waits ends now, and what runs has `drain_s`.
     """
     state.draining = True
-    state.arm(max(0.0, drain_s), Due.DRAIN, state)
+    state.changes += 1
+    state.timers.cancel(state.drain_timer)
+    state.drain_timer = state.arm(max(0.0, drain_s), Due.DRAIN, state)
     for client in state.clients.values():
         state.orders.to_client(SayGoAway(link=client.link, reason="draining", drain_s=drain_s))
     elsewhere = state.settings.orchestrators > 1
@@ -171,13 +176,22 @@ def drain(state: State, drain_s: float) -> None:
             drop(state, request, "The process is being stopped.", release=True)
         elif elsewhere and request.client.mirrors and request.state is not RequestState.STOPPING:
             hand_back(state, request)
-    for admission in state.admissions.values():
-        for request in admission.all_waiting():
-            stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
+    waiting = [r for admission in state.admissions.values() for r in admission.all_waiting()]
+    for request in (*waiting, *state.held):
+        stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
+
+
+def undrain(state: State) -> None:
+    """Take requests again."""
+    state.draining = False
+    state.changes += 1
+    state.timers.cancel(state.drain_timer)
+    state.drain_timer = None
 
 
 def drain_due(state: State) -> None:
     """End what still runs."""
+    state.drain_timer = None
     for request in list(state.requests.values()):
         fail(state, request, error_for("draining"))
 
@@ -228,6 +242,7 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
     plan = state.door.enter(event.request, context_tokens=context_tokens)
     input_bytes = request_bytes(event.request)
+    holding.check(state, plan, again=event.epoch > 1)
     state.admissions[plan.pipeline.name].check(input_bytes, again=event.epoch > 1)
     return plan, input_bytes
 

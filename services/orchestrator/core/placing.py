@@ -4,6 +4,7 @@ A request stays with one replica of a pool as long as that one can be used, and 
 it is busy. A group is placed whole.
 """
 
+from math import inf
 from typing import Final
 
 from services.orchestrator.core.ending import fail, fail_or_reject
@@ -34,10 +35,12 @@ def pend_again(state: State, group: Group) -> None:
     group.refusals += 1
     if group.refused_s is None:
         group.refused_s = state.now_s
-    if group.refusal and state.now_s - group.refused_s >= state.settings.redrive_s:
+    pool = state.pool_of(group)
+    if pool.closed:
+        group.refused_s = None  # It is opened again by whom it was closed, and the group waits.
+    elif group.refusal and state.now_s - group.refused_s >= state.settings.redrive_s:
         fail_or_reject(state, request, group.refusal)
         return
-    pool = state.pool_of(group)
     home = request.homes.get(pool.name)
     if home is not None and not any(
         attempt.placed_on is home for other in request.groups for attempt in other.live()
@@ -88,8 +91,8 @@ def placement_due(state: State, group: Group) -> None:
 
 
 def watch(state: State, group: Group) -> None:
-    """Give a group's pool `redrive_s` to have a replica that can be used."""
-    if group.timer is None:
+    """Give a group's pool `redrive_s` to have a replica that can be used; one closed has longer."""
+    if group.timer is None and state.pool_of(group).empty_since_s != inf:
         since_s = max(state.pool_of(group).empty_since_s, group.pending_s)
         group.timer = state.timers.at(since_s + state.settings.redrive_s, Due.PLACEMENT, group)
 

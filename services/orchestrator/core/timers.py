@@ -24,6 +24,7 @@ class Due(Enum):
     TOMBSTONES = auto()
     RELEASE = auto()
     ORPHAN = auto()
+    CONTROL = auto()
 
 
 @dataclass(slots=True, eq=False)

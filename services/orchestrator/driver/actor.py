@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from services.orchestrator.core.effects import Effect, PublishModels
-from services.orchestrator.core.events import DrainAsked, Event, Tick
+from services.orchestrator.core.events import DrainAsked, Event, Tick, UndrainAsked
 
 __all__ = ["Core", "Driver", "Observer", "Outlet"]
 
@@ -72,12 +72,12 @@ class Driver:
         self,
         core: Core,
         *,
-        observer: Observer,
+        observers: Sequence[Observer],
         published: Callable[[PublishModels], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._core = core
-        self._observer = observer
+        self._observers = tuple(observers)
         self._published = published
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -127,6 +127,10 @@ class Driver:
         except TimeoutError:
             _log.error("drain_overran", extra={"requests_open": self._core.requests_open})
 
+    def undrain(self) -> None:
+        """Take requests again."""
+        self.post(UndrainAsked())
+
     def close(self) -> None:
         """Stop the clock; nothing is stepped any more."""
         self._broken = True
@@ -146,7 +150,8 @@ class Driver:
         took_s = time.perf_counter() - begun_s
         for effect in effects:
             self._perform(effect)
-        self._observer.stepped(event, effects, self._now_s, took_s)
+        for observer in self._observers:
+            observer.stepped(event, effects, self._now_s, took_s)
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, PublishModels):

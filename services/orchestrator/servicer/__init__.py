@@ -3,8 +3,10 @@
 from services.orchestrator.servicer.admin import AdminServicer
 from services.orchestrator.servicer.calls import Calls
 from services.orchestrator.servicer.clients import OrchestratorServicer
+from services.orchestrator.servicer.draining import Draining
 from services.orchestrator.servicer.gateways import GatewayLinks, GatewayLinkServicer
 from services.orchestrator.servicer.generate import Generation
+from services.orchestrator.servicer.operations import Operations
 from services.orchestrator.servicer.ports import (
     ADMIN_SERVICE,
     CLIENT_SERVICE,
@@ -14,6 +16,7 @@ from services.orchestrator.servicer.ports import (
     register_links,
 )
 from services.orchestrator.servicer.presence import Presence
+from services.orchestrator.servicer.watchers import Watchers
 
 __all__ = [
     "ADMIN_SERVICE",
@@ -21,11 +24,14 @@ __all__ = [
     "LINK_SERVICES",
     "AdminServicer",
     "Calls",
+    "Draining",
     "GatewayLinkServicer",
     "GatewayLinks",
     "Generation",
+    "Operations",
     "OrchestratorServicer",
     "Presence",
+    "Watchers",
     "register_admin",
     "register_clients",
     "register_links",

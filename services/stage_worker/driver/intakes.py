@@ -284,6 +284,7 @@ def _work(
         input=given,
         streamed=streamed,
         resume=resume_of(submission, role, capabilities),
+        adapter=submission.request.adapter,
     )
 
 

@@ -331,6 +331,7 @@ class Request(_message.Message):
     SEED_EXPLICIT_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A published model name: the name of a pipeline."""
     choices: _builtins.int
@@ -342,6 +343,8 @@ class Request(_message.Message):
     """The client's own name for the request. A label, never a key."""
     tenant: _builtins.str
     """The authenticated tenant, set by the edge."""
+    adapter: _builtins.str
+    """The LoRA adapter for the stages that read the client's input; none by default."""
     @_builtins.property
     def modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]:
         """The modalities wanted back; empty means all that the pipeline gives."""
@@ -362,10 +365,11 @@ class Request(_message.Message):
         seed_explicit: _builtins.bool = ...,
         label: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "seed", b"seed", "seed_explicit", b"seed_explicit", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "seed", b"seed", "seed_explicit", b"seed_explicit", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
