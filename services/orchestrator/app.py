@@ -35,7 +35,7 @@ from services.orchestrator.servicer import (
     register_links,
 )
 from services.orchestrator.settings import Settings
-from services.orchestrator.translate import Portrait, Submits
+from services.orchestrator.translate import KnownReplica, Portrait, Submits
 from services.orchestrator.workers import Pools
 from stagemesh.discovery import open_source
 from stagemesh.ids import new_incarnation
@@ -79,7 +79,7 @@ class Program:
         ledger = Ledger(registry, self._presence.readiness())
         ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
         ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
-        self._watchers = Watchers(self._core, lambda: self._pools.known(), self._presence.hello)
+        self._watchers = Watchers(self._core, self._known, self._presence.hello)
         self._driver = Driver(
             self._core,
             observers=(ledger, self._watchers),
@@ -89,7 +89,7 @@ class Program:
         self._calls = Calls(self._driver)
         self._gateways = GatewayLinks(self._driver)
         self._pools = self._make_pools()
-        self._operations = Operations(self._driver, self._pools.known)
+        self._operations = Operations(self._driver, self._known)
         self._draining = Draining(self._driver, self._presence, self._state_changed)
         self._servers: dict[str, RunningServer] = {}
 
@@ -237,6 +237,9 @@ class Program:
             ping=presence.sign_of_life,
             policy=LinkPolicy(),
         )
+
+    def _known(self) -> list[KnownReplica]:
+        return self._pools.known()
 
     def _published(self, effect: PublishModels) -> None:
         self._presence.publish(effect)

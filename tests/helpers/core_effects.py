@@ -50,8 +50,6 @@ class Names:
                 yield f"release {self._name(link)} {request_id}"
             case fx.RenewHandles(link=link, request_id=request_id):
                 yield f"renew {self._name(link)} {request_id}"
-            case fx.AskWorker() | fx.AnswerControl():
-                yield from shown_control(effect, self._name)
             case fx.PublishModels(models=models):
                 yield "publish " + " ".join(m.model for m in models if m.ready)
             case _:
@@ -72,6 +70,8 @@ class Names:
             case fx.ResetLanes(link=link, slot=slot, stages=stages):
                 names = [self.requests[link, slot][1].stages[at].name for at in stages]
                 yield f"reset {self._key(link, slot)} {' '.join(names)}"
+            case fx.AskWorker() | fx.AnswerControl():
+                yield from shown_control(effect, self._name)
             case fx.FenceRequest(link=link, request_id=request_id, epoch=epoch, handle_ids=ids):
                 keeping = f" keeping {' '.join(ids)}" if ids else ""
                 yield f"fence {self._name(link)} {request_id} epoch={epoch}{keeping}"

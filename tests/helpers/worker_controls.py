@@ -1,5 +1,6 @@
 """A worker's core that operators steer, with an engine that a test answers for."""
 
+from services.stage_worker.core import ProcessState
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from stagemesh.control import TAGS, Answer, Call, ControlKind, ControlSupport
@@ -16,11 +17,9 @@ ALL = ControlSupport(
 class Steered(Stepped):
     """A ready core whose engine carries out every call, when `carry_out` says so."""
 
-    def __init__(self, support: ControlSupport = ALL, **more: int) -> None:
-        super().__init__(**more)
-        self.step(
-            seen.EngineLoaded(slots=more.get("slots", 4), contract=self.contract, control=support)
-        )
+    def __init__(self, support: ControlSupport = ALL) -> None:
+        super().__init__()
+        self.step(seen.EngineLoaded(slots=4, contract=self.contract, control=support))
         self.asked = 0
         self.answers: dict[int, ErrorInfo | None] = {}
         self.given: list[tuple[int, Call]] = []
@@ -56,6 +55,10 @@ class Steered(Stepped):
         """Let time pass."""
         self.now_s += seconds
         return self.note(self.step(seen.Tick(steps=0)))
+
+    def state(self) -> ProcessState:
+        """What every orchestrator is told."""
+        return self.core.state
 
     def reason(self, control_id: int) -> str:
         """Give the reason for which a call failed; empty if it was carried out.

@@ -36,6 +36,7 @@ from stagemesh.errors import MeshError
 from stagemesh.outcome import ErrorCode
 
 NO_CONTEXT: Any = None
+BOTH = frozenset({"thinker", "talker"})
 
 
 class Shown:
@@ -120,7 +121,9 @@ class Port:
 
     def __init__(self) -> None:
         self.driver = Answering()
-        self.drained: Any = Drained()
+        drained = Drained()
+        self.drained = drained
+        draining: Any = drained
         shown = Shown()
         operations = Operations(self.driver, lambda: KNOWN)
         operations.attach()
@@ -129,7 +132,7 @@ class Port:
             views=shown,
             watchers=Watchers(shown, lambda: KNOWN, lambda: link_pb2.Hello(id="o-0")),
             operations=operations,
-            draining=self.drained,
+            draining=draining,
             hello=lambda: link_pb2.Hello(id="o-0"),
         )
 
@@ -192,7 +195,7 @@ async def test_a_call_goes_to_every_pool_and_gives_a_result_for_each_replica(
     answer = await getattr(port.servicer, method)(request_, NO_CONTEXT)
 
     (asked,) = port.driver.asked
-    assert (asked.call, asked.wait_s, asked.pools) == (call, 30.0, {"thinker", "talker"})
+    assert (asked.call, asked.wait_s, asked.pools) == (call, 30.0, BOTH)
     assert [(one.replica_id, one.error.reason) for one in answer.results] == [
         ("talker-0", "no_replica"),
         ("thinker-0", "no_replica"),
@@ -209,7 +212,7 @@ async def test_a_call_may_name_its_pools_and_its_time() -> None:
         pb.ResumeRequest(pools=["talker", "talker"], timeout_s=0.0), NO_CONTEXT
     )
     (asked,) = port.driver.asked
-    assert (asked.pools, asked.wait_s) == ({"talker"}, 0.0)
+    assert (asked.pools, asked.wait_s) == (frozenset({"talker"}), 0.0)
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -271,8 +274,8 @@ async def test_replicas_and_the_orchestrator_are_taken_out_and_in_again() -> Non
         pb.UndrainRequest(replica_ids=["thinker-1"], orchestrator=True), NO_CONTEXT
     )
     assert [(one.call, one.replica_ids) for one in port.driver.asked] == [
-        (Drain(drain_s=3.0), {"thinker-1"}),
-        (Undrain(), {"thinker-1"}),
+        (Drain(drain_s=3.0), frozenset({"thinker-1"})),
+        (Undrain(), frozenset({"thinker-1"})),
     ]
     assert port.driver.asked[0].wait_s > 3.0
     assert port.drained.log == ["drain 3", "undrain"]

@@ -57,10 +57,10 @@ def test_a_paused_worker_refuses_until_it_is_resumed(mode: PauseMode) -> None:
 
     resume = worker.ask(Resume())
     if mode is KEEP:
-        assert worker.core.state is ProcessState.PAUSED, "frozen attempts have not gone on yet"
+        assert worker.state() is ProcessState.PAUSED, "frozen attempts have not gone on yet"
         assert worker.carry_out() == Resume()
     assert worker.reason(resume) == ""
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
     assert worker.start(submission(slots=(2,)))
 
 
@@ -110,12 +110,12 @@ def test_what_stands_still_by_an_operators_will_has_not_stalled() -> None:
     worker.carry_out()
     for _ in range(10):
         worker.wait(8.0)
-    assert worker.core.state is ProcessState.PAUSED
+    assert worker.state() is ProcessState.PAUSED
     worker.ask(Resume())
     worker.carry_out()
     for _ in range(5):
         worker.wait(8.0)
-    assert worker.core.state is ProcessState.STALLED
+    assert worker.state() is ProcessState.STALLED
 
 
 def test_what_runs_and_is_frozen_may_still_be_aborted() -> None:
@@ -134,7 +134,7 @@ def test_a_pause_that_is_too_slow_leaves_the_worker_open() -> None:
     assert worker.core.next_wakeup_s() == worker.now_s + 2.0
     worker.wait(2.0)
     assert worker.reason(pause) == "deadline_exceeded"
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
     assert worker.start(submission(request_id="req_b", slots=(2,)))
 
 
@@ -143,7 +143,7 @@ def test_a_freeze_that_fails_leaves_the_worker_open() -> None:
     pause = worker.ask(Pause(mode=KEEP))
     worker.carry_out("engine_error")
     assert worker.reason(pause) == "engine_error"
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
 
 
 def test_a_freeze_that_comes_late_still_counts() -> None:
@@ -151,7 +151,7 @@ def test_a_freeze_that_comes_late_still_counts() -> None:
     pause = worker.ask(Pause(mode=KEEP), timeout_s=1.0)
     worker.wait(1.0)
     assert worker.reason(pause) == "deadline_exceeded"
-    assert worker.core.state is ProcessState.PAUSED, "the engine may freeze at any moment"
+    assert worker.state() is ProcessState.PAUSED, "the engine may freeze at any moment"
     worker.carry_out()
     assert worker.core.gate.paused is KEEP
     resume = worker.ask(Resume())
@@ -175,7 +175,7 @@ def test_a_resume_ends_a_pause_that_still_waits() -> None:
     pause = worker.ask(Pause(mode=WAIT))
     resume = worker.ask(Resume())
     assert (worker.reason(pause), worker.reason(resume)) == ("conflict", "")
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
     worker.note(worker.pieces(text_piece(running, end=END)))
 
 
@@ -200,7 +200,7 @@ def test_a_resume_under_way_does_not_open_what_was_closed_after_it() -> None:
     worker.carry_out()
     worker.carry_out()
     assert (worker.reason(resume), worker.reason(pause)) == ("", "")
-    assert worker.core.state is ProcessState.PAUSED
+    assert worker.state() is ProcessState.PAUSED
 
 
 # Sleep
@@ -224,7 +224,7 @@ def test_nothing_runs_when_the_engine_is_told_to_sleep(mode: PauseMode) -> None:
     worker.note(worker.pieces(last))
     assert worker.carry_out() == Sleep(mode=mode, tags=(KV_CACHE, WEIGHTS))
     assert worker.reason(sleep) == ""
-    assert worker.core.state is ProcessState.ASLEEP
+    assert worker.state() is ProcessState.ASLEEP
     assert refused(worker, 8) is ErrorCode.ASLEEP
 
 
@@ -235,7 +235,7 @@ def test_a_sleep_that_cannot_begin_in_time_leaves_the_engine_awake() -> None:
     worker.wait(2.0)
     assert worker.reason(sleep) == "deadline_exceeded"
     assert worker.given == []
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
 
 
 def test_an_engine_that_fails_to_sleep_is_awake_and_open() -> None:
@@ -243,7 +243,7 @@ def test_an_engine_that_fails_to_sleep_is_awake_and_open() -> None:
     sleep = worker.ask(Sleep(mode=WAIT))
     worker.carry_out("engine_error")
     assert worker.reason(sleep) == "engine_error"
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
     assert worker.start()
 
 
@@ -270,7 +270,7 @@ def test_a_part_may_wake_up_and_the_rest_keeps_the_worker_asleep() -> None:
     assert refused(worker, 1) is ErrorCode.ASLEEP
     worker.ask(WakeUp(tags=(KV_CACHE,)))
     worker.carry_out()
-    assert worker.core.state is ProcessState.PAUSED
+    assert worker.state() is ProcessState.PAUSED
 
 
 def test_the_engine_never_hears_twice_of_what_is_so() -> None:
@@ -293,7 +293,7 @@ def test_waking_up_ends_a_sleep_that_still_waits() -> None:
     sleep = worker.ask(Sleep(mode=WAIT))
     wake = worker.ask(WakeUp())
     assert (worker.reason(sleep), worker.reason(wake)) == ("conflict", "")
-    assert worker.core.state is ProcessState.PAUSED
+    assert worker.state() is ProcessState.PAUSED
 
 
 def test_a_sleeping_worker_has_nothing_to_freeze() -> None:
@@ -327,7 +327,7 @@ def test_an_engine_that_declares_nothing_is_asked_for_nothing(
     assert error is not None
     assert (error.reason, error.param) == (reason, param)
     assert worker.given == []
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_what_is_wrong_with_a_call_is_named(call: Call, param: str) -> None:
     assert error is not None
     assert error.param == param
     assert worker.given == []
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
 
 
 # One at a time
@@ -396,7 +396,7 @@ def test_an_answer_that_the_engine_was_not_asked_for_changes_nothing() -> None:
     worker.given.append((77, Resume()))
     worker.carry_out()
     assert worker.answers == {}
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
 
 
 def test_adapters_and_caches_wait_for_no_attempt() -> None:

@@ -3,6 +3,7 @@
 from services.stage_worker.core import ProcessState
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
+from services.stage_worker.engines.base import ResumeContract
 from stagemesh.control import Drain, Undrain
 from stagemesh.outcome import ErrorCode, Outcome
 from tests.helpers.worker_controls import Steered
@@ -12,12 +13,12 @@ from tests.helpers.worker_core import END, LINK, of_kind, submission, terminal_o
 def test_a_worker_that_is_taken_out_refuses_and_stays_up() -> None:
     worker = Steered()
     assert worker.reason(worker.ask(Drain(drain_s=5.0))) == ""
-    assert worker.core.state is ProcessState.DRAINING
+    assert worker.state() is ProcessState.DRAINING
     assert terminal_of(worker.submit(submission())) == (Outcome.REJECTED, ErrorCode.DRAINING)
     assert of_kind(worker.wait(60.0), do.Exit) == []
 
     assert worker.reason(worker.ask(Undrain())) == ""
-    assert worker.core.state is ProcessState.READY
+    assert worker.state() is ProcessState.READY
     assert worker.start(submission(slots=(2,)))
 
 
@@ -42,7 +43,7 @@ def test_what_is_left_in_the_end_is_handed_back() -> None:
 
 def test_what_loses_nothing_is_handed_back_at_once() -> None:
     worker = Steered()
-    worker.start(submission(contract=seen.ResumeContract.RESTART))
+    worker.start(submission(contract=ResumeContract.RESTART))
     asked = seen.ControlAsked(link=LINK, control_id=1, call=Drain(drain_s=5.0), timeout_s=1.0)
     effects = worker.note(worker.step(asked))
     assert of_kind(effects, do.SendHandBack) == [do.SendHandBack(link=LINK, slot=1)]
@@ -72,4 +73,4 @@ def test_a_drain_of_an_orchestrator_that_is_gone_goes_on() -> None:
     worker.ask(Drain(drain_s=5.0))
     worker.step(seen.LinkLost(link=LINK))
     worker.wait(5.0)
-    assert worker.core.state is ProcessState.DRAINING
+    assert worker.state() is ProcessState.DRAINING

@@ -5,13 +5,19 @@ from stagemesh.control import PauseMode
 
 def test_the_gravest_of_what_is_closed_is_the_state() -> None:
     gate = Gate()
-    assert gate.state is ProcessState.READY
+    states = [gate.state]
     gate.pause(PauseMode.WAIT)
-    assert gate.state is ProcessState.PAUSED
+    states.append(gate.state)
     gate.sleep(frozenset({"weights"}))
-    assert gate.state is ProcessState.ASLEEP
+    states.append(gate.state)
     gate.drain(drained=True)
-    assert gate.state is ProcessState.DRAINING
+    states.append(gate.state)
+    assert states == [
+        ProcessState.READY,
+        ProcessState.PAUSED,
+        ProcessState.ASLEEP,
+        ProcessState.DRAINING,
+    ]
 
 
 def test_waking_up_leaves_it_paused() -> None:
@@ -21,6 +27,6 @@ def test_waking_up_leaves_it_paused() -> None:
     gate.wake_up(frozenset({"weights"}))
     assert gate.value.asleep == {"kv_cache"}
     gate.wake_up(frozenset({"kv_cache"}))
-    assert gate.state is ProcessState.PAUSED
+    woken = gate.state
     gate.resume()
-    assert gate.state is ProcessState.READY
+    assert (woken, gate.state) == (ProcessState.PAUSED, ProcessState.READY)
