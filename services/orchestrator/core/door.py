@@ -75,6 +75,10 @@ class Door:
         self._check_messages(request.messages)
         _check_inputs(request, pipeline)
         self._check_params(request.params)
+        if len(request.adapter) > self._limits.word_chars_max:
+            raise invalid(
+                f"May have at most {self._limits.word_chars_max} characters.", param="adapter"
+            )
         if not 1 <= request.choices <= self._limits.choices_max:
             raise invalid(
                 f"Must be at least 1 and at most {self._limits.choices_max}, "

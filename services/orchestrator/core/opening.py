@@ -21,7 +21,8 @@ from services.orchestrator.core.state import State
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
-from stagemesh.errors import MeshError
+from stagemesh.control import ControlKind
+from stagemesh.errors import MeshError, unsupported
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 
 _NO_EPOCH: Final = 2**32 - 1
@@ -242,9 +243,20 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
     plan = state.door.enter(event.request, context_tokens=context_tokens)
     input_bytes = request_bytes(event.request)
+    _check_adapter(state, plan, event.request.adapter)
     holding.check(state, plan, again=event.epoch > 1)
     state.admissions[plan.pipeline.name].check(input_bytes, again=event.epoch > 1)
     return plan, input_bytes
+
+
+def _check_adapter(state: State, plan: Plan, adapter: str) -> None:
+    """See whether any stage that reads the client's input can use adapters, if one is named."""
+    if not adapter:
+        return
+    readers = [group.stage for group in plan.groups if group.stage.reads_input]
+    cards = [state.pools[stage.pool].card for stage in readers]
+    if not any(card is None or ControlKind.ADAPTERS in card.control.kinds for card in cards):
+        raise unsupported(f"{plan.pipeline.name} takes no adapters.", param="adapter")
 
 
 def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:

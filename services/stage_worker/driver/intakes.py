@@ -25,6 +25,7 @@ from services.stage_worker.core.events import (
 )
 from services.stage_worker.core.submission import RoleSpec, Submission
 from services.stage_worker.engines.base import Capabilities, Engine, EngineInput, Work
+from stagemesh.control import ControlKind
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row, row_cost
 from stagemesh.media import Body, Handle, MediaPart, Message, OutputKind, Part, Request, split_lane
@@ -270,6 +271,8 @@ def _work(
     submission: Submission = taking.submission
     role: RoleSpec = taking.role
     choice = submission.choice_of(role)
+    # A stage beside the one that the adapter is for takes no notice of it.
+    takes_adapters = ControlKind.ADAPTERS in capabilities.control.kinds
     return Work(
         attempt=taking.number,
         request_id=submission.request_id,
@@ -284,7 +287,7 @@ def _work(
         input=given,
         streamed=streamed,
         resume=resume_of(submission, role, capabilities),
-        adapter=submission.request.adapter,
+        adapter=submission.request.adapter if takes_adapters else "",
     )
 
 
