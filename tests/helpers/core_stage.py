@@ -46,6 +46,7 @@ class CoreStage:
         self, settings: CoreSettings | None = None, *, units: int = 64, mirrors: bool = False
     ) -> None:
         self.core = Orchestrator(core_mesh(), settings or CoreSettings())
+        self.card = WorkerCard(slots=4)
         self.now_s = 0.0
         self._links = 1
         self._slots = 0

@@ -103,6 +103,21 @@ INVARIANTS: Final = (
     Invariant("ORCH-INV-206", "A request that is ending becomes no orphan and is not re-driven."),
     Invariant("ORCH-INV-207", "What outgrows the journal fails the request; it waits for nothing."),
     Invariant("ORCH-INV-208", "A request that is handed back leaves no attempt running."),
+    Invariant(
+        "ORCH-INV-220",
+        "A control call is answered once, for each replica that it went to; one that fails harms no"
+        " request.",
+    ),
+    Invariant("ORCH-INV-221", "An engine that sleeps has no work, and is told nothing twice."),
+    Invariant(
+        "ORCH-INV-222",
+        "What operators want of a pool is done to a new incarnation before it gets work, until it"
+        " is undone.",
+    ),
+    Invariant(
+        "ORCH-INV-223",
+        "Only requests that need a pool which operators closed are held or refused.",
+    ),
     Invariant("ORCH-INV-300", "The orchestrators of a mesh stop before the workers they drive."),
     Invariant(
         "ENTRY-INV-001", "An entrypoint adapts; it knows no pipeline and routes between no stages."

@@ -50,6 +50,7 @@ T = TypeVar("T")
 pytestmark = pytest.mark.invariant(
     "ORCH-INV-003", "ORCH-INV-100", "ORCH-INV-101", "ORCH-INV-102", "ORCH-INV-103", "ORCH-INV-104",
     "ORCH-INV-105", "ORCH-INV-106", "ORCH-INV-107", "ORCH-INV-201", "ORCH-INV-202", "ORCH-INV-203",
+    "ORCH-INV-220",
 )  # fmt: skip
 
 

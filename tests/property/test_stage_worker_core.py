@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -25,6 +26,8 @@ from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
 from tests.helpers.heard import Heard
 from tests.helpers.worker_controls import ALL
 from tests.helpers.worker_operators import Operators
+
+pytestmark = pytest.mark.invariant("ORCH-INV-220", "ORCH-INV-221")
 
 SLOTS = 4
 WINDOW = (3, 40)
