@@ -220,12 +220,12 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
         state.timers.cancel(timer)
     del state.requests[request.request_id]
     state.touched.pop(request, None)
-    state.held.pop(request, None)
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
     if release:
         _release(state, request, completed=terminal.outcome is Outcome.COMPLETED)
+    state.held.pop(request, None)
     admission = state.admissions[request.plan.pipeline.name]
     admission.leave(request)
     admit(state, admission)

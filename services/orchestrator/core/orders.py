@@ -103,9 +103,10 @@ class Orders:
         """Give everything that was collected since the last call; empty sends are left out."""
         effects = [
             effect
-            for effect in (*self._news, *self._to_clients, *self._to_workers, *self._controls)
+            for effect in (*self._news, *self._to_clients, *self._to_workers)
             if not (isinstance(effect, SendRows) and not effect.rows)
         ]
+        effects += self._controls
         self._news = []
         self._to_clients = []
         self._to_workers = []
