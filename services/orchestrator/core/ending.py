@@ -223,9 +223,9 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
+    state.held.pop(request, None)
     if release:
         _release(state, request, completed=terminal.outcome is Outcome.COMPLETED)
-    state.held.pop(request, None)
     admission = state.admissions[request.plan.pipeline.name]
     admission.leave(request)
     admit(state, admission)
