@@ -52,6 +52,7 @@ class HandEngine:
         self.refuse_with: Exception | None = None
         self.calls: list[Call] = []
         self.answers: asyncio.Queue[Answer | Exception] = asyncio.Queue()
+        self.abort_with: Exception | None = None
         self.step_count = 0
 
     async def load(self, progress: Callable[[str], None]) -> ModelCard:
@@ -74,8 +75,10 @@ class HandEngine:
         self.closed_inputs.append(attempt)
 
     def abort(self, attempt: int) -> None:
-        """See `Engine`."""
+        """See `Engine`; raises what the test wants."""
         self.aborted.append(attempt)
+        if self.abort_with is not None:
+            raise self.abort_with
 
     async def outputs(self) -> AsyncIterator[list[Piece]]:
         """See `Engine`; an exception breaks it, None ends it."""

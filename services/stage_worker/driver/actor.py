@@ -206,7 +206,7 @@ class Driver:
                 if self._intakes is not None:
                     self._intakes.forget(effect.attempt)
             case do.AbortEngine():
-                self._engine.abort(effect.attempt)
+                self._abort(effect.attempt)
             case do.CallEngine() if self._calls is not None:
                 self._calls.start(effect)
             case do.ReleasePayloads() | do.RenewPayloads():
@@ -223,6 +223,13 @@ class Driver:
             case _:
                 self._send(effect)
         return []
+
+    def _abort(self, attempt: int) -> None:
+        """Tell the engine to stop an attempt; if it cannot even be told, that harms nobody else."""
+        try:
+            self._engine.abort(attempt)
+        except Exception:  # Engines are plugins: the attempt holds its slot until it ends.
+            _log.exception("abort_failed", extra={"attempt": attempt})
 
     def _send(self, effect: do.Effect) -> None:
         if self._outlet is not None and isinstance(effect, LinkEffect):

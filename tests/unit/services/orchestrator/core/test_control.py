@@ -50,7 +50,8 @@ def test_a_call_that_fails_everywhere_harms_no_request() -> None:
     link, _ = stage.replica("thinker")
     _, effects = stage.open(make_request())
     (submit,) = of_kind(effects, fx.SubmitAttempts)
-    for call_id, call in enumerate([ResetCache(), Pause(mode=KEEP), Drain(drain_s=1.0)], 1):
+    calls: list[Call] = [ResetCache(), Pause(mode=KEEP), Drain(drain_s=1.0)]
+    for call_id, call in enumerate(calls, 1):
         (order,) = of_kind(ask(stage, call, call_id), fx.AskWorker)
         done(stage, order, "engine_error")
     row = stage.text(submit.roles[0].slot, 0, "a", end=True)
