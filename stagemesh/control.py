@@ -63,6 +63,10 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
+class _Call(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
 class ControlSupport(_Value, frozen=True):
     """Which control calls an engine carries out; by default none."""
 
@@ -91,17 +95,17 @@ class Adapter(_Value, frozen=True):
     path: str
 
 
-class Pause(_Value, frozen=True):
+class Pause(_Call, frozen=True):
     """Takes nothing new until a `Resume`."""
 
     mode: PauseMode
 
 
-class Resume(_Value, frozen=True):
+class Resume(_Call, frozen=True):
     """Takes new attempts again, and lets frozen ones go on."""
 
 
-class Sleep(_Value, frozen=True):
+class Sleep(_Call, frozen=True):
     """Gives memory back until a `WakeUp`; no tags mean all that the engine has."""
 
     mode: PauseMode
@@ -109,54 +113,54 @@ class Sleep(_Value, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-class WakeUp(_Value, frozen=True):
+class WakeUp(_Call, frozen=True):
     """Brings back what a `Sleep` gave away; no tags mean all that is asleep."""
 
     tags: tuple[str, ...] = ()
 
 
-class ResetCache(_Value, frozen=True):
+class ResetCache(_Call, frozen=True):
     """Forgets what the engine keeps of prompts."""
 
 
-class LoadAdapter(_Value, frozen=True):
+class LoadAdapter(_Call, frozen=True):
     """Makes an adapter known to the engine."""
 
     adapter: Adapter
 
 
-class UnloadAdapter(_Value, frozen=True):
+class UnloadAdapter(_Call, frozen=True):
     """Makes the engine forget an adapter."""
 
     name: str
 
 
-class ListAdapters(_Value, frozen=True):
+class ListAdapters(_Call, frozen=True):
     """Asks which adapters the engine knows."""
 
 
-class StartProfile(_Value, frozen=True):
+class StartProfile(_Call, frozen=True):
     """Begins to write a profile of the engine."""
 
 
-class StopProfile(_Value, frozen=True):
+class StopProfile(_Call, frozen=True):
     """Ends the profile."""
 
 
-class CollectiveCall(_Value, frozen=True):
+class CollectiveCall(_Call, frozen=True):
     """Calls something of the engine's own that the mesh file allows by name."""
 
     name: str
     arguments: Mapping[str, Any] = {}
 
 
-class Drain(_Value, frozen=True):
+class Drain(_Call, frozen=True):
     """Takes the worker out; what it has may go on for `drain_s`."""
 
     drain_s: float
 
 
-class Undrain(_Value, frozen=True):
+class Undrain(_Call, frozen=True):
     """Takes the worker in again."""
 
 

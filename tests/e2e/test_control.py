@@ -3,7 +3,6 @@
 import asyncio
 import random
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from stagemesh.api.admin.v1 import admin_service_pb2 as pb
 from stagemesh.api.types.v1 import link_pb2
 from tests.helpers.e2e_admin import ABORT, KEEP, WAIT, Admin, admin_of
-from tests.helpers.e2e_mesh import CLI, ROOT, E2eMesh, running_mesh, until
+from tests.helpers.e2e_mesh import E2eMesh, running_mesh, until
 from tests.helpers.e2e_scripts import user, words
 from tests.helpers.e2e_small import ECHO_AND_TALK, one_mesh
 from tests.helpers.e2e_sse import Heard, hear
@@ -246,13 +245,13 @@ async def test_a_replica_is_taken_out_and_in_again_and_no_stream_notices(
     async with asyncio.TaskGroup() as tasks:
         heard = streams(http, 20, tasks, echo(tokens=TOKENS, each_ms=10))
         await under_way(heard)
-        said = await _cli(mesh, "drain", "thinker-0")
+        said = await mesh.command("drain", "thinker-0")
         assert "thinker-0" in said
         assert (await admin.states("thinker"))["thinker-0"] == "draining"
         assert (await mesh.inflight("thinker-0")) == [0]
     for one in heard:
         one.complete(words(TOKENS))
-    await _cli(mesh, "drain", "--undo", "thinker-0")
+    await mesh.command("drain", "--undo", "thinker-0")
     await admin.until_all("ready", "thinker")
 
 
@@ -262,11 +261,11 @@ async def test_an_orchestrator_is_taken_out_and_in_again_and_no_stream_notices(
     async with asyncio.TaskGroup() as tasks:
         heard = streams(http, 20, tasks, echo(tokens=TOKENS, each_ms=10))
         await under_way(heard)
-        await _cli(mesh, "drain", "orchestrator-0")
+        await mesh.command("drain", "orchestrator-0")
         assert (await mesh.one("orchestrator-0"))["state"] == "draining"
     for one in heard:
         one.complete(words(TOKENS))
-    await _cli(mesh, "drain", "--undo", "orchestrator-0")
+    await mesh.command("drain", "--undo", "orchestrator-0")
     assert (await mesh.one("orchestrator-0"))["state"] == "ready"
 
 
@@ -288,22 +287,11 @@ async def test_who_watches_is_told_of_each_change(admin: Admin) -> None:
 async def test_the_command_line_pauses_and_resumes_and_says_what_failed(
     mesh: E2eMesh, admin: Admin
 ) -> None:
-    assert "talker-1" in await _cli(mesh, "pause", "talker", "--mode", "keep")
+    assert "talker-1" in await mesh.command("pause", "talker", "--mode", "keep")
     assert set((await admin.states("talker")).values()) == {"paused"}
-    await _cli(mesh, "resume", "talker")
-    await _cli(mesh, "sleep", "talker")
-    assert "conflict" in await _cli(mesh, "resume", "talker", code=1)
-    await _cli(mesh, "wake", "talker")
-    await _cli(mesh, "resume", "talker")
-    assert "pools[0]" in await _cli(mesh, "resume", "singer", code=1)
-
-
-async def _cli(mesh: E2eMesh, *words_: str, code: int = 0) -> str:
-    """Run a command; give all that it said."""
-    command = [*CLI, *words_, "--http", mesh.http]
-    ran = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, check=False, timeout=60,
-        cwd=ROOT, env=mesh._environ,
-    )  # fmt: skip
-    assert ran.returncode == code, ran.stderr
-    return ran.stdout + ran.stderr
+    await mesh.command("resume", "talker")
+    await mesh.command("sleep", "talker")
+    assert "conflict" in await mesh.command("resume", "talker", code=1)
+    await mesh.command("wake", "talker")
+    await mesh.command("resume", "talker")
+    assert "pools[0]" in await mesh.command("resume", "singer", code=1)

@@ -55,7 +55,7 @@ def check(state: State, plan: Plan, *, again: bool) -> None:
             raise MeshError(_refusal(state, found, group.stage.name, group.stage.pool))
         limits = plan.pipeline.limits
         most = ceil(limits.waiting_max / state.settings.orchestrators) * (2 if again else 1)
-        if sum(r.plan.pipeline is plan.pipeline for r in state.held) >= most:
+        if len(state.held) >= most and _held_of(state, plan) >= most:
             error = error_for(
                 "queue_full",
                 f"As many requests wait for pool {group.stage.pool} as may wait.",
@@ -63,6 +63,10 @@ def check(state: State, plan: Plan, *, again: bool) -> None:
                 retry_after_s=state.settings.retry_after_s,
             )
             raise MeshError(error)
+
+
+def _held_of(state: State, plan: Plan) -> int:
+    return sum(request.plan.pipeline is plan.pipeline for request in state.held)
 
 
 def hold(state: State, request: OpenRequest) -> None:

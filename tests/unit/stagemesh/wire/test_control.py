@@ -1,5 +1,6 @@
 """Control calls, their answers and gates, there and back."""
 
+import msgspec
 import pytest
 
 from stagemesh.api.types.v1 import control_pb2, link_pb2
@@ -130,3 +131,8 @@ def test_the_numbers_are_those_of_the_wire() -> None:
     assert {name.removeprefix("CONTROL_KIND_"): n for name, n in kinds if n} == {
         kind.name: kind.value for kind in ControlKind
     }
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: type(call).__name__)
+def test_a_call_can_be_written_down_and_read_again(call: Call) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(call), type=Call) == call
