@@ -40,6 +40,7 @@ pytestmark = [
 
 GREEDY = Sampling(temperature=0.0, tokens_max=40, ignore_eos=True)
 QUESTION = chat("What is the capital of France?")
+BEGINNING = "The capital of France is Paris"
 FREEZE = Pause(mode=PauseMode.KEEP)
 HIDDEN, RANK = 576, 8
 
@@ -98,19 +99,22 @@ async def test_what_the_cpu_build_can_do_is_declared_and_nothing_else(found: Col
     assert control.collective_calls == {"list_loras"}
 
 
-async def test_what_is_frozen_goes_on_to_the_same_answer(found: Collector) -> None:
-    undisturbed = await found.run(QUESTION, sampling=GREEDY)
+async def test_what_is_frozen_goes_on_after_what_it_had_given(found: Collector) -> None:
+    """Which words follow may differ by a near tie: others run beside it now."""
     number = found.start(QUESTION, sampling=GREEDY)
     await found.until(lambda: len(found.pieces[number]) > 3)
     await found.engine.control(FREEZE)
-    before = len(found.pieces[number])
+    before, said = len(found.pieces[number]), found.text(number)
     late = found.start(QUESTION, sampling=GREEDY)
     await found.engine.control(CollectiveCall(name="list_loras"))  # It works all the while.
     assert len(found.pieces[number]) <= before + 1
     assert found.pieces[late] == []
     await found.engine.control(Resume())
     await found.until_over(number, late)
-    assert found.text(number) == found.text(undisturbed) == found.text(late)
+    assert found.text(number).startswith(said)
+    for one in (number, late):
+        assert found.text(one).startswith(BEGINNING)
+        assert found.end(one).usage.completion_tokens == 40
 
 
 async def test_what_is_frozen_may_be_aborted(found: Collector) -> None:
@@ -131,21 +135,20 @@ async def test_the_cache_is_forgotten(found: Collector) -> None:
 
 
 async def test_an_adapter_is_for_those_who_name_it(found: Collector, roots: Path) -> None:
-    plain = found.text(await found.run(QUESTION, sampling=GREEDY))
     loud = Adapter(name="loud", path=str(roots / "loud"))
     outside = Adapter(name="out", path=str(roots.parent))
     assert await refused(found, LoadAdapter(adapter=outside)) is ErrorCode.INVALID_ARGUMENT
     await found.engine.control(LoadAdapter(adapter=loud))
     assert (await found.engine.control(ListAdapters())).adapters == (loud,)
     called = await found.engine.control(CollectiveCall(name="list_loras"))
-    assert called.value == {"results": ["{1}"]}
+    assert called.value == {"results": ["[1]"]}
 
     with_it = found.start(QUESTION, sampling=GREEDY, adapter="loud")
     without = found.start(QUESTION, sampling=GREEDY)
     unknown = found.start(QUESTION, sampling=GREEDY, adapter="quiet")
     await found.until_over(with_it, without, unknown)
-    assert found.text(with_it) != plain
-    assert found.text(without) == plain
+    assert not found.text(with_it).startswith(BEGINNING)
+    assert found.text(without).startswith(BEGINNING)
     error = found.pieces[unknown][-1].error
     assert error is not None
     assert (error.reason, error.param) == ("adapter_not_found", "adapter")
