@@ -23,19 +23,22 @@ from services.orchestrator.servicer import (
     LINK_SERVICES,
     AdminServicer,
     Calls,
+    Draining,
     GatewayLinks,
     GatewayLinkServicer,
     Generation,
+    Operations,
     OrchestratorServicer,
     PeerServicer,
     Presence,
     Requests,
+    Watchers,
     register_admin,
     register_clients,
     register_links,
 )
 from services.orchestrator.settings import Settings
-from services.orchestrator.translate import Portrait, Submits
+from services.orchestrator.translate import KnownReplica, Portrait, Submits
 from services.orchestrator.workers import Pools
 from stagemesh.discovery import open_source
 from stagemesh.ids import new_incarnation
@@ -84,10 +87,11 @@ class Program:
         )
         self._core = Orchestrator(mesh, self._core_settings)
         self._recorder = Recorder(self._presence.readiness())
+        self._watchers = Watchers(self._core, self._known, self._presence.hello)
         endings = Endings()
         self._driver = Driver(
             self._core,
-            observer=self._make_ledger(endings),
+            observers=(self._make_ledger(endings), self._watchers),
             published=self._published,
             failed=self._fail,
             recorder=self._recorder,
@@ -108,6 +112,8 @@ class Program:
         )
         self._peers = Peers(settings.id, source=self._source, open_channel=self._open_channel)
         self._pools = self._make_pools()
+        self._operations = Operations(self._driver, self._known)
+        self._draining = Draining(self._driver, self._presence, self._state_changed)
         self._servers: dict[str, RunningServer] = {}
 
     def stop(self) -> None:
@@ -131,6 +137,7 @@ class Program:
             stack.callback(self._driver.close)
             await self._start(stack)
             self._calls.attach()
+            self._operations.attach()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pools.run(), name="pools")
                 peers = tasks.create_task(self._peers.run(), name="peers")
@@ -166,7 +173,15 @@ class Program:
         self, stack: AsyncExitStack, store: PayloadStore, reader: PayloadReader
     ) -> None:
         settings, presence = self._settings, self._presence
-        admin = AdminServicer(self._core, self._pools.known, presence.hello, self._requests)
+        admin = AdminServicer(
+            pools=self._mesh.pools,
+            views=self._core,
+            watchers=self._watchers,
+            operations=self._operations,
+            draining=self._draining,
+            hello=presence.hello,
+            requests=self._requests,
+        )
         links = GatewayLinkServicer(
             self._gateways, hello=presence.hello, ping=presence.news, policy=LinkPolicy()
         )
@@ -221,9 +236,7 @@ class Program:
 
     async def _drain(self) -> None:
         """Let requests end, then write the last answers, then close links and ports."""
-        self._presence.draining = True
-        self._tell_readiness()
-        await self._driver.drain(self._settings.drain_s)
+        await self._draining.stop(self._settings.drain_s)
         if self._error is not None:
             raise self._error
         self._gateways.close("drained")
@@ -272,8 +285,14 @@ class Program:
             policy=LinkPolicy(),
         )
 
+    def _known(self) -> list[KnownReplica]:
+        return self._pools.known()
+
     def _published(self, effect: PublishModels) -> None:
         self._presence.publish(effect)
+        self._state_changed()
+
+    def _state_changed(self) -> None:
         self._tell_readiness()
         self._gateways.tell_news()
 

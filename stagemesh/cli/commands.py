@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import click
@@ -14,6 +15,7 @@ from rich.console import Console
 from stagemesh.cli.explain import gather_stories, story_text
 from stagemesh.cli.launcher import Launcher
 from stagemesh.cli.meshes import MeshFile, NoMeshFile, read_mesh
+from stagemesh.cli.operate import Processes, ask_any, results_told, take_out
 from stagemesh.cli.plan import Size, make_plan, ports_needed
 from stagemesh.cli.ports import NoFreePorts, busy, free_ports, overlap
 from stagemesh.cli.process import child_environment
@@ -21,6 +23,9 @@ from stagemesh.cli.progress import make_progress
 from stagemesh.cli.readiness import REAL_PROBES
 from stagemesh.cli.run_folder import AlreadyRunning, NotRunning, RunFolder, read_state
 from stagemesh.cli.status import gather_status, status_table
+from stagemesh.client import ReplicaResult, pause, resume, sleep, wake_up
+from stagemesh.control import TAGS, PauseMode
+from stagemesh.errors import MeshError
 from stagemesh.pipeline import Mesh, MeshFileError, mesh_schema
 from stagemesh.settings import is_loopback
 
@@ -96,11 +101,7 @@ def up(
 @click.option("--json", "as_json", is_flag=True, help="A list of objects instead of a table.")
 def status(http: tuple[str, int], as_json: bool) -> None:
     """List the processes of the mesh whose first gateway is at --http."""
-    try:
-        processes = read_state(_joined(http))["processes"]
-    except NotRunning as error:
-        _give_up(str(error), code=1)
-    records = asyncio.run(gather_status(processes))
+    records = asyncio.run(gather_status(_processes(http)))
     if as_json:
         click.echo(json.dumps(records, indent=2))
         return
@@ -109,6 +110,87 @@ def status(http: tuple[str, int], as_json: bool) -> None:
         if record.get("last_log"):
             click.echo(f"\n{record['replica_id']}: {record['state']}; its last lines:")
             click.echo("\n".join(f"    {line}" for line in record["last_log"]))
+
+
+_POOLS = click.argument("pools", nargs=-1, metavar="[POOL]…")
+_TIMEOUT = click.option(
+    "--timeout-s", type=click.FloatRange(0, 600), default=30.0, show_default=True
+)
+_TAGS = click.option("--tag", "tags", type=click.Choice(sorted(TAGS)), multiple=True)
+
+
+def _mode(*modes: PauseMode) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    choice = click.Choice([mode.name.lower() for mode in modes])
+    text = "What becomes of what runs."
+    return click.option("--mode", type=choice, default="wait", show_default=True, help=text)
+
+
+@main.command("pause")
+@_POOLS
+@_HTTP
+@_mode(*PauseMode)
+@_TIMEOUT
+def pause_pools(
+    pools: tuple[str, ...], *, http: tuple[str, int], mode: str, timeout_s: float
+) -> None:
+    """Take nothing new for pools, or for all, until they are resumed."""
+    found = PauseMode[mode.upper()]
+    _operate(http, lambda admin: pause(admin, pools, found, timeout_s=timeout_s))
+
+
+@main.command("resume")
+@_POOLS
+@_HTTP
+@_TIMEOUT
+def resume_pools(pools: tuple[str, ...], *, http: tuple[str, int], timeout_s: float) -> None:
+    """Take work for pools again."""
+    _operate(http, lambda admin: resume(admin, pools, timeout_s=timeout_s))
+
+
+@main.command("sleep")
+@_POOLS
+@_HTTP
+@_mode(PauseMode.ABORT, PauseMode.WAIT)
+@_TAGS
+@_TIMEOUT
+def sleep_pools(
+    pools: tuple[str, ...],
+    *,
+    http: tuple[str, int],
+    mode: str,
+    tags: tuple[str, ...],
+    timeout_s: float,
+) -> None:
+    """Let the engines of pools give their memory back, until they are woken up and resumed."""
+    found = PauseMode[mode.upper()]
+    _operate(http, lambda admin: sleep(admin, pools, found, tags, timeout_s=timeout_s))
+
+
+@main.command("wake")
+@_POOLS
+@_HTTP
+@_TAGS
+@_TIMEOUT
+def wake_pools(
+    pools: tuple[str, ...], *, http: tuple[str, int], tags: tuple[str, ...], timeout_s: float
+) -> None:
+    """Bring back what a sleep gave away; `resume` then takes work again."""
+    _operate(http, lambda admin: wake_up(admin, pools, tags, timeout_s=timeout_s))
+
+
+@main.command("drain")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@_HTTP
+@click.option("--drain-s", type=click.FloatRange(0, 600), default=30.0, show_default=True)
+@click.option("--undo", is_flag=True, help="Take them in again.")
+def drain_processes(
+    names: tuple[str, ...], *, http: tuple[str, int], drain_s: float, undo: bool
+) -> None:
+    """Take replicas or orchestrators out without losing a request, and leave them running.
+
+    NAME is what `status` calls `replica_id`. Returns when nothing is left on them.
+    """
+    _told(_processes(http), lambda all_: take_out(all_, names, drain_s=drain_s, undo=undo))
 
 
 @main.command()
@@ -168,6 +250,35 @@ def pull(names: tuple[str, ...]) -> None:
     module = "services.stage_worker.engines.support.weights"
     command = [sys.executable, "-m", module, "pull", *names]
     sys.exit(subprocess.run(command, env=child_environment({}), check=False).returncode)
+
+
+def _operate(http: tuple[str, int], ask: Callable[[str], Awaitable[list[ReplicaResult]]]) -> None:
+    _told(_processes(http), lambda processes: ask_any(processes, ask))
+
+
+def _told(processes: Processes, ask: Callable[[Processes], Awaitable[list[ReplicaResult]]]) -> None:
+    """Say what came of a call; exit with 1 if it failed anywhere."""
+
+    async def run() -> list[ReplicaResult]:
+        return await ask(processes)
+
+    try:
+        results = asyncio.run(run())
+    except MeshError as error:
+        where = f"{error.info.param}: " if error.info.param else ""
+        _give_up(f"{where}{error.info.message}", code=1)
+    for line in results_told(results):
+        click.echo(line)
+    if any(one.reason for one in results):
+        sys.exit(1)
+
+
+def _processes(http: tuple[str, int]) -> Processes:
+    try:
+        processes: Processes = read_state(_joined(http))["processes"]
+    except NotRunning as error:
+        _give_up(str(error), code=1)
+    return processes
 
 
 def _checked(file: str) -> MeshFile:

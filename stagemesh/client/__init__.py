@@ -2,6 +2,15 @@
 
 from stagemesh.client.admin import ListedOrchestrator, ListedReplica, ReplicaList, list_replicas
 from stagemesh.client.explaining import Happening, RequestStory, StageTimes, explain_request
+from stagemesh.client.operations import (
+    ReplicaResult,
+    drain,
+    pause,
+    resume,
+    sleep,
+    undrain,
+    wake_up,
+)
 from stagemesh.client.probes import http_status, watch_health
 
 __all__ = [
@@ -9,10 +18,17 @@ __all__ = [
     "ListedOrchestrator",
     "ListedReplica",
     "ReplicaList",
+    "ReplicaResult",
     "RequestStory",
     "StageTimes",
+    "drain",
     "explain_request",
     "http_status",
     "list_replicas",
+    "pause",
+    "resume",
+    "sleep",
+    "undrain",
+    "wake_up",
     "watch_health",
 ]

@@ -123,6 +123,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Within the tenant, the higher first; set by the edge, like the tenant."""
     stage_params: Mapping[str, Params] = {}
     """What a client tunes at one stage, by its name."""
+    adapter: str = ""
+    """The LoRA adapter for the stages that read the client's input."""
 
     @property
     def input_modalities(self) -> frozenset[Modality]:

@@ -46,6 +46,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "unsupported_media_type": Reason(_C.UNSUPPORTED, "This media type is not supported."),
         "not_found": Reason(_C.NOT_FOUND, "There is nothing under this name."),
         "model_not_found": Reason(_C.NOT_FOUND, "No pipeline is published under this name."),
+        "adapter_not_found": Reason(_C.NOT_FOUND, "No adapter is loaded under this name."),
         "request_not_found": Reason(_C.NOT_FOUND, "No request with this id is known here."),
         "invalid_api_key": Reason(_C.UNAUTHENTICATED, "The key is missing or not valid."),
         "permission_denied": Reason(_C.PERMISSION_DENIED, "The key may not do this."),
@@ -76,6 +77,9 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "slow_consumer": Reason(_C.SLOW_CONSUMER, "The client reads more slowly than it may."),
         "deadline_exceeded": Reason(_C.DEADLINE, "The request's time is up."),
         "aborted": Reason(_C.ABORTED, "The request was aborted."),
+        "stopped_by_operator": Reason(
+            _C.ABORTED, "An operator paused a pool, and what ran there was aborted."
+        ),
         "engine_error": Reason(_C.ENGINE_ERROR, "The engine failed."),
         "protocol_error": Reason(_C.PROTOCOL, "A peer broke the protocol."),
         "internal_error": Reason(_C.INTERNAL, "Something that must not happen has happened."),

@@ -5,12 +5,13 @@ therefore typed by shape, and what is decoded is a plain value from here.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from google.protobuf import struct_pb2
 
-from stagemesh.api.types.v1 import link_pb2
+from stagemesh.api.types.v1 import control_pb2, link_pb2
+from stagemesh.control import ControlKind, ControlSupport
 from stagemesh.media import Modality
 from stagemesh.outcome import End
 from stagemesh.wire.bodies import modalities_from_proto, modalities_to_proto
@@ -31,6 +32,9 @@ __all__ = [
     "published_from_proto",
     "published_to_proto",
 ]
+
+
+_KINDS: Final = frozenset(map(int, ControlKind))
 
 
 class CapabilitiesLike(Protocol):
@@ -72,6 +76,10 @@ class CapabilitiesLike(Protocol):
     def params(self) -> frozenset[str]:
         """Which fields of `Params` it minds; empty if it does not tell."""
 
+    @property
+    def control(self) -> ControlSupport:
+        """Which control calls it carries out."""
+
 
 class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine can do, as it was told."""
@@ -85,6 +93,7 @@ class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 0
     context_tokens_max: int = 0
     params: frozenset[str] = frozenset()
+    control: ControlSupport = ControlSupport()
 
 
 class PublishedModelLike(Protocol):
@@ -136,6 +145,11 @@ def capabilities_to_proto(capabilities: CapabilitiesLike) -> link_pb2.Capabiliti
         slots=capabilities.slots,
         context_tokens_max=capabilities.context_tokens_max,
         params=sorted(capabilities.params),
+        controls=[
+            control_pb2.ControlKind.ValueType(kind) for kind in sorted(capabilities.control.kinds)
+        ],
+        sleep_tags=sorted(capabilities.control.sleep_tags),
+        collective_calls=sorted(capabilities.control.collective_calls),
     )
 
 
@@ -151,6 +165,12 @@ def capabilities_from_proto(message: link_pb2.Capabilities) -> CapabilitiesValue
         slots=message.slots,
         context_tokens_max=message.context_tokens_max,
         params=frozenset(message.params),
+        control=ControlSupport(
+            # A kind that only a newer peer knows is left out.
+            kinds=frozenset(map(ControlKind, _KINDS & set(map(int, message.controls)))),
+            sleep_tags=frozenset(message.sleep_tags),
+            collective_calls=frozenset(message.collective_calls),
+        ),
     )
 
 

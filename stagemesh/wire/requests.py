@@ -125,6 +125,7 @@ def request_to_proto(request: Request) -> request_pb2.Request:
         stage_params={
             stage: params_to_proto(params) for stage, params in request.stage_params.items()
         },
+        adapter=request.adapter,
     )
 
 
@@ -174,6 +175,7 @@ def request_from_proto(message: request_pb2.Request) -> Request:
         stage_params={
             stage: params_from_proto(params) for stage, params in message.stage_params.items()
         },
+        adapter=message.adapter,
     )
 
 

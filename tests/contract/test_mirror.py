@@ -86,6 +86,7 @@ SHORT_LIST: Final = (
     Elsewhere("services/gateway/core/limits.py", f"{SERVICES}/test_gateway_errors.py", VALUES),
     Elsewhere("services/*/core/effects.py", "tests/property", VALUES),
     Elsewhere("services/*/core/events.py", "tests/property", VALUES),
+    Elsewhere("stagemesh/control.py", "tests/unit/stagemesh/wire/test_control.py", VALUES),
     Elsewhere("services/stage_worker/bridges/base.py", f"{SERVICES}/test_stage_worker.py", VALUES),
     Elsewhere(f"{ENGINES}/base.py", "tests/contract/engines/test_engine.py", VALUES),
     Elsewhere("stagemesh/media/request.py", "tests/unit/stagemesh/wire/test_requests.py", VALUES),

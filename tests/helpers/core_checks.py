@@ -10,6 +10,7 @@ from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorCode, Outcome, Terminal
 from stagemesh.pipeline import Mesh
 from tests.helpers.core_parties import (
+    Desk,
     WorldAttempt,
     WorldClient,
     WorldReplica,
@@ -32,6 +33,7 @@ class Checks:
         self.replicas: dict[int, WorldReplica] = {}
         self.requests: dict[tuple[int, int], WorldRequest] = {}
         self.by_id: dict[str, WorldRequest] = {}
+        self.desk = Desk()
         self._pipelines = {
             name: pipeline
             for pipeline in mesh.pipelines.values()
@@ -61,6 +63,8 @@ class Checks:
                 request.fenced.add(link)
             case fx.AnswerUnknown(link=link) | fx.SayGoAway(link=link):
                 assert link in self.clients
+            case fx.AskWorker() | fx.AnswerControl():
+                self.desk.take(effect, self.replicas)
             case fx.PublishModels(models=models):
                 assert {model.model for model in models} == set(self._pipelines)
             case _:

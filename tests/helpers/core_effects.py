@@ -10,6 +10,7 @@ from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import Params, split_lane
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import Mesh, Pipeline, wished_fields
+from tests.helpers.core_controls import shown_control
 
 __all__ = ["Names"]
 
@@ -70,6 +71,8 @@ class Names:
             case fx.ResetLanes(link=link, slot=slot, stages=stages):
                 names = [self.requests[link, slot][1].stages[at].name for at in stages]
                 yield f"reset {self._key(link, slot)} {' '.join(names)}"
+            case fx.AskWorker() | fx.AnswerControl():
+                yield from shown_control(effect, self._name)
             case fx.FenceRequest(link=link, request_id=request_id, epoch=epoch, handle_ids=ids):
                 keeping = f" keeping {' '.join(ids)}" if ids else ""
                 yield f"fence {self._name(link)} {request_id} epoch={epoch}{keeping}"

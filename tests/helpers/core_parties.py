@@ -1,15 +1,18 @@
 """Clients and workers around an orchestrator's core, as values, and what workers say."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from services.orchestrator.core import effects as fx
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
+from stagemesh.control import OPEN, Call, Gate
 from stagemesh.link.core import Window
 from stagemesh.media import Handle, Request
 from stagemesh.outcome import Terminal
 from tests.helpers.core_gateway import GatewayJournal
 
-__all__ = ["WorldAttempt", "WorldClient", "WorldReplica", "WorldRequest", "text_at"]
+__all__ = ["Desk", "WorldAttempt", "WorldClient", "WorldReplica", "WorldRequest", "text_at"]
 
 
 def text_at(lane: int, pos: int, units: int) -> str:
@@ -108,6 +111,7 @@ class WorldReplica:
     units: int
     bytes: int
     state: WorkerState = WorkerState.READY
+    gate: Gate = OPEN
     listed: bool = True
     superseded: bool = False
     attempts: dict[int, WorldAttempt] = field(default_factory=dict)
@@ -126,3 +130,34 @@ class WorldReplica:
     def usable(self) -> bool:
         """Whether it may get work."""
         return self.state is WorkerState.READY and self.listed and not self.superseded
+
+
+@dataclass
+class Desk:
+    """What operators have asked of one owner: every call is answered once, for every replica."""
+
+    waiting: dict[int, float] = field(default_factory=dict)
+    """The calls that are not answered, and how long each is waited for."""
+    asks: dict[tuple[int, int], Call] = field(default_factory=dict)
+    """What workers were asked and have not answered, by link and number."""
+    seen: set[int] = field(default_factory=set)
+    calls: int = 0
+
+    def open(self, wait_s: float) -> int:
+        """Number a call."""
+        self.calls += 1
+        self.waiting[self.calls] = wait_s
+        return self.calls
+
+    def take(self, effect: fx.AskWorker | fx.AnswerControl, links: Collection[int]) -> None:
+        """Hear of a call to a worker, or of an answer."""
+        if isinstance(effect, fx.AskWorker):
+            assert effect.link in links, "a call to a worker that is gone"
+            assert effect.control_id not in self.seen, "a number used again"
+            self.seen.add(effect.control_id)
+            self.asks[effect.link, effect.control_id] = effect.call
+            return
+        del self.waiting[effect.call_id]
+        names = [(one.replica_id, one.incarnation) for one in effect.results]
+        assert len(names) == len(set(names)), "two results of one replica"
+        assert all(one.took_s >= 0 for one in effect.results)

@@ -21,6 +21,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
+from stagemesh.control import TAGS, ControlSupport
 from stagemesh.link.core import Grant, Journal, LaneJournal, Placed, Row
 from stagemesh.media import (
     Body,
@@ -38,6 +39,7 @@ from stagemesh.media import (
 )
 from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal, Usage
 from stagemesh.pipeline import Mesh, Pipeline
+from tests.helpers.core_controls import control_asked, control_done, gate_of
 from tests.helpers.core_effects import Names
 from tests.helpers.core_mesh import core_mesh
 
@@ -229,8 +231,10 @@ class _Stage:
                 context_tokens_max=int(fields.get("context", 0)),
                 resume_contract=ResumeContract[fields.get("contract", "NONE")],
                 deterministic=True,
+                control=ControlSupport(sleep_tags=TAGS),
             ),
             state=WorkerState[fields.get("state", "READY")],
+            gate=gate_of(fields),
             window_units=int(fields.get("units", 64)),
             window_bytes=int(fields.get("bytes", 1 << 20)),
         )
@@ -242,6 +246,7 @@ class _Stage:
             load=LoadReport(
                 running=int(fields.get("running", 0)), steps=int(fields.get("steps", 0))
             ),
+            gate=gate_of(fields),
         )
 
     def _on_unlisted(self, names: list[str], fields: dict[str, str]) -> ev.Event:
@@ -273,10 +278,11 @@ class _Stage:
         return ev.RowsArrived(link=link, rows=[row])
 
     def _on_ended(self, names: list[str], fields: dict[str, str]) -> ev.Event:
-        """Read `REPLICA #SLOT OUTCOME [CODE]`."""
+        """Read `REPLICA #SLOT OUTCOME [CODE] [reason=REASON]`."""
         error = None
         if len(names) > 3:
-            error = ErrorInfo(code=ErrorCode[names[3]], reason=names[3].lower(), message="told so")
+            reason = fields.get("reason", names[3].lower())
+            error = ErrorInfo(code=ErrorCode[names[3]], reason=reason, message="told so")
         return ev.AttemptEnded(
             link=self._link(names[0]),
             slot=int(names[1][1:]),
@@ -293,6 +299,15 @@ class _Stage:
 
     def _on_drain(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         return ev.DrainAsked(drain_s=float(names[0]))
+
+    def _on_undrain(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return ev.UndrainAsked()
+
+    def _on_control(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return control_asked(names, fields)
+
+    def _on_done(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        return control_done(self._link(names[0]), names)
 
     def _on_tick(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         return ev.Tick()

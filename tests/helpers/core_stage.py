@@ -52,6 +52,7 @@ class CoreStage:
         mesh: Mesh | None = None,
     ) -> None:
         self.core = Orchestrator(mesh or core_mesh(), settings or CoreSettings())
+        self.card = WorkerCard(slots=4)
         self.now_s = 0.0
         self._links = 1
         self._slots = 0

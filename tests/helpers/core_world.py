@@ -17,7 +17,7 @@ from stagemesh.media import Request
 from stagemesh.outcome import Outcome, Terminal
 from stagemesh.pipeline import Mesh
 from tests.helpers.core_checks import Checks
-from tests.helpers.core_parties import WorldAttempt, WorldClient, WorldReplica, WorldRequest
+from tests.helpers.core_parties import Desk, WorldAttempt, WorldClient, WorldReplica, WorldRequest
 
 __all__ = ["World"]
 
@@ -104,6 +104,7 @@ class World(Checks):
                 state=replica.state,
                 window_units=replica.units,
                 window_bytes=replica.bytes,
+                gate=replica.gate,
             )
         )
 
@@ -154,6 +155,7 @@ class World(Checks):
     def replace_owner(self) -> None:
         """Kill the core, and begin another one to which everybody dials."""
         self.core = Orchestrator(self.mesh, self.settings)
+        self.desk = Desk()
         self.log = []
         for request in self.requests.values():
             if request.terminal is None:

@@ -103,6 +103,15 @@ class E2eMesh:
         records: list[dict[str, Any]] = json.loads(asked.stdout)
         return records
 
+    async def command(self, *words: str, code: int = 0) -> str:
+        """Run `stagemesh WORDS` for this mesh; give all that it said."""
+        ran = await asyncio.to_thread(
+            subprocess.run, [*CLI, *words, "--http", self.http],
+            capture_output=True, text=True, check=False, timeout=60, cwd=ROOT, env=self._environ,
+        )  # fmt: skip
+        assert ran.returncode == code, ran.stderr
+        return ran.stdout + ran.stderr
+
     def openai(self, **settings: Any) -> AsyncOpenAI:
         """Make the official client, without retries of its own."""
         return AsyncOpenAI(

@@ -66,6 +66,7 @@ def make_work(
     seed: int = 7,
     seed_explicit: bool = False,
     streamed: bool = False,
+    adapter: str = "",
 ) -> Work:
     """Make an attempt with the values that a test does not care for."""
     return Work(
@@ -81,6 +82,7 @@ def make_work(
         ids_wanted=False,
         input=given,
         streamed=streamed,
+        adapter=adapter,
     )
 
 

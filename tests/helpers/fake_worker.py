@@ -10,7 +10,7 @@ from typing import Any, Self
 from grpc import aio
 
 from stagemesh.api.stage.v1 import stage_service_pb2, stage_service_pb2_grpc
-from stagemesh.api.types.v1 import link_pb2, media_pb2, outcome_pb2
+from stagemesh.api.types.v1 import control_pb2, link_pb2, media_pb2, outcome_pb2
 from stagemesh.ids import new_incarnation
 from stagemesh.link.core import Row, Sender
 from stagemesh.link.pump import Link, LinkPolicy, Received, serve_link
@@ -111,6 +111,8 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
         self.jobs: asyncio.Queue[Job] = asyncio.Queue()
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.released: asyncio.Queue[link_pb2.Release] = asyncio.Queue()
+        self.controls: asyncio.Queue[tuple[Link, control_pb2.Control]] = asyncio.Queue()
+        self.gate = control_pb2.Gate()
         self.fences: asyncio.Queue[link_pb2.Fence] = asyncio.Queue()
         self.inputs: asyncio.Queue[Row] = asyncio.Queue()
         self.links: list[Link] = []
@@ -153,9 +155,23 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
         async with asyncio.timeout(10):
             return await self.jobs.get()
 
-    def report(self, state: link_pb2.ProcessState.ValueType) -> None:
+    async def carry_out(self, *, code: int = 0) -> control_pb2.Control:
+        """Take the next control call and answer it; with a code it failed."""
+        async with asyncio.timeout(10):
+            link, control = await self.controls.get()
+        answer = control_pb2.Controlled(control_id=control.control_id)
+        if code:
+            answer.error.code = outcome_pb2.ErrorCode.ValueType(code)
+            answer.error.reason = "told so"
+        link.send_frame(link_pb2.Frame(controlled=answer))
+        return control
+
+    def report(
+        self, state: link_pb2.ProcessState.ValueType, gate: control_pb2.Gate | None = None
+    ) -> None:
         """Tell everybody that the worker is in another state now."""
         self.state = state
+        self.gate = gate or control_pb2.Gate()
         for link in self.links:
             link.ping_now()
 
@@ -169,6 +185,7 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
             pid=os.getpid(),
             limits=link_pb2.LinkLimits(window_units=64, window_bytes=1 << 20),
             state=self.state,
+            gate=self.gate,
             worker=link_pb2.WorkerCard(
                 pool=self.pool,
                 engine="synthetic",
@@ -187,7 +204,8 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
 
     def ping(self) -> link_pb2.Ping:
         """Say how the worker is."""
-        return link_pb2.Ping(state=self.state, load=link_pb2.Load(slots_free=4096))
+        load = link_pb2.Load(slots_free=4096)
+        return link_pb2.Ping(state=self.state, load=load, gate=self.gate)
 
     def attached(self, link: Link) -> None:
         """Take an orchestrator."""
@@ -205,6 +223,8 @@ class FakeWorker(AbstractAsyncContextManager["FakeWorker"]):
                     self._abort(link, frame.abort.slot)
                 case "fence":
                     self.fences.put_nowait(frame.fence)
+                case "control":
+                    self.controls.put_nowait((link, frame.control))
                 case "release":
                     self.released.put_nowait(frame.release)
                 case _:

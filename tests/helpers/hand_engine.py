@@ -15,6 +15,7 @@ from services.stage_worker.engines.base import (
     ResumeContract,
     Work,
 )
+from stagemesh.control import Answer, Call, ControlSupport
 from stagemesh.media import Modality
 
 __all__ = ["HandEngine", "KeptOutlet"]
@@ -31,6 +32,7 @@ class HandEngine:
         stream_input: bool = True,
         slots: int = 4,
         contract: ResumeContract = ResumeContract.NONE,
+        control: ControlSupport | None = None,
     ) -> None:
         self.capabilities: Capabilities = Capabilities(
             input_modalities=frozenset(Modality),
@@ -40,6 +42,7 @@ class HandEngine:
             resume_contract=contract,
             deterministic=True,
             slots=slots,
+            control=control or ControlSupport(),
         )
         self.works: list[Work] = []
         self.appended: list[tuple[int, EngineInput]] = []
@@ -47,6 +50,9 @@ class HandEngine:
         self.aborted: list[int] = []
         self.steps: asyncio.Queue[list[Piece] | Exception | None] = asyncio.Queue()
         self.refuse_with: Exception | None = None
+        self.calls: list[Call] = []
+        self.answers: asyncio.Queue[Answer | Exception] = asyncio.Queue()
+        self.abort_with: Exception | None = None
         self.step_count = 0
 
     async def load(self, progress: Callable[[str], None]) -> ModelCard:
@@ -69,8 +75,10 @@ class HandEngine:
         self.closed_inputs.append(attempt)
 
     def abort(self, attempt: int) -> None:
-        """See `Engine`."""
+        """See `Engine`; raises what the test wants."""
         self.aborted.append(attempt)
+        if self.abort_with is not None:
+            raise self.abort_with
 
     async def outputs(self) -> AsyncIterator[list[Piece]]:
         """See `Engine`; an exception breaks it, None ends it."""
@@ -78,6 +86,14 @@ class HandEngine:
             if isinstance(step, Exception):
                 raise step
             yield step
+
+    async def control(self, call: Call) -> Answer:
+        """See `Engine`; gives the answers that the test puts into `answers`, or raises them."""
+        self.calls.append(call)
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def load_report(self) -> LoadReport:
         """See `Engine`."""

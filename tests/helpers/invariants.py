@@ -124,6 +124,21 @@ INVARIANTS: Final = (
         "Who aborts and asks for partials is given what was made, in order, before the terminal;"
         " nobody else is given anything more.",
     ),
+    Invariant(
+        "ORCH-INV-230",
+        "A control call is answered once, for each replica that it went to; one that fails harms no"
+        " request.",
+    ),
+    Invariant("ORCH-INV-231", "An engine that sleeps has no work, and is told nothing twice."),
+    Invariant(
+        "ORCH-INV-232",
+        "What operators want of a pool is done to a new incarnation before it gets work, until it"
+        " is undone.",
+    ),
+    Invariant(
+        "ORCH-INV-233",
+        "Only requests that need a pool which operators closed are held or refused.",
+    ),
     Invariant("ORCH-INV-300", "The orchestrators of a mesh stop before the workers they drive."),
     Invariant(
         "ORCH-INV-320",

@@ -59,4 +59,4 @@ class DriverLog:
 def drive(core: ScriptedCore, log: DriverLog | None = None) -> Driver:
     """Put a driver around a core; a test that has no log does not expect it to break."""
     log = log or DriverLog()
-    return Driver(core, observer=log, published=log.published, failed=log.failed.append)
+    return Driver(core, observers=[log], published=log.published, failed=log.failed.append)

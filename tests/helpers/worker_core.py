@@ -108,6 +108,7 @@ class Stepped:
     ) -> None:
         self.core = StageWorker(Identity(pool="pool", replica_id="replica-0"), limits)
         self.now_s = 100.0
+        self.contract = contract
         self.step(seen.EngineLoaded(slots=slots, contract=contract))
         self.step(seen.LinkAttached(link=LINK, window_units=window[0], window_bytes=window[1]))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from services.stage_worker.engines.base import ResumeContract
 from services.stage_worker.settings import Settings
 from stagemesh.api.stage.v1 import stage_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.control import Answer, Call
 from stagemesh.ids import new_request_id
 from stagemesh.link.core import Grant, Meter, Row, SlotMint, row_cost
 from stagemesh.link.pump import Dialer, Link, LinkPolicy, Received
@@ -19,7 +20,7 @@ from stagemesh.media import Body, Modality, lane_of
 from stagemesh.pipeline import Pool
 from stagemesh.rpc import open_channel
 from stagemesh.telemetry import Metrics
-from stagemesh.wire import body_to_proto
+from stagemesh.wire import answer_from_proto, body_to_proto, call_to_proto
 from tests.helpers.loopback import free_address
 
 __all__ = ["STAGE", "Got", "WorkerPeer", "attach", "running_worker", "scripted"]
@@ -69,8 +70,10 @@ class WorkerPeer:
         self.slots: dict[int, Got] = {}
         self.pings: list[link_pb2.Ping] = []
         self.frames: list[link_pb2.Frame] = []
+        self.controlled: dict[int, Answer] = {}
         self.input_grants: dict[tuple[int, int], Grant] = {}
         self.losses: list[str] = []
+        self.control_count = 0
         self.batches: list[int] = []
         self._link: Link | None = None
         self._mint = SlotMint()
@@ -160,6 +163,7 @@ class WorkerPeer:
         token_ids: bool = False,
         contract: ResumeContract | None = None,
         resume: Sequence[link_pb2.LaneJournal] = (),
+        adapter: str = "",
     ) -> int:
         """Submit one attempt of one role; give its slot."""
         slot = slot or self._mint.next()
@@ -182,7 +186,9 @@ class WorkerPeer:
             stage=STAGE,
             stage_name=stage,
             deadline_left_s=deadline_s,
-            request=request_pb2.Request(model="m", messages=[message], choices=1, seed=7),
+            request=request_pb2.Request(
+                model="m", messages=[message], choices=1, seed=7, adapter=adapter
+            ),
             bridge=bridge,
             contract=link_pb2.ResumeContract.ValueType(contract or 0),
             resume=resume,
@@ -195,6 +201,14 @@ class WorkerPeer:
         self._wanted[slot] = set(lanes)
         self.link.send_frame(link_pb2.Frame(submit=submit))
         return slot
+
+    async def control(self, call: Call, *, timeout_s: float = WAIT_S) -> Answer:
+        """Make a control call, and wait for its answer."""
+        number = self.control_count = self.control_count + 1
+        control = call_to_proto(number, call, timeout_s)
+        self.link.send_frame(link_pb2.Frame(control=control))
+        await self.until(lambda: number in self.controlled)
+        return self.controlled[number]
 
     def abort(self, slot: int) -> None:
         """Abort an attempt."""
@@ -233,6 +247,10 @@ class WorkerPeer:
                 self.slots[frame.handle_lost.slot].handles_lost.append(frame.handle_lost.handle_id)
             case "ping":
                 self.pings.append(frame.ping)
+            case "controlled":
+                number = frame.controlled.control_id
+                assert number not in self.controlled, "answered twice"
+                self.controlled[number] = answer_from_proto(frame.controlled)
             case _:
                 pass
 
@@ -264,6 +282,7 @@ async def running_worker(
     gives: str = "text",
     slots: int = 64,
     contract: str = "",
+    control: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[Program]:
     """Run a whole worker in this process; it is ready when the body begins, drained at its end."""
@@ -275,7 +294,7 @@ async def running_worker(
         payload_directory=folder,
         **{"drain_s": 5.0, **more},
     )
-    options = {"gives": gives, "slots": slots, "contract": contract}
+    options = {"gives": gives, "slots": slots, "contract": contract, "control": control or {}}
     pool = Pool(name="pool", engine=engine, options=options)
     program = Program(settings, pool, registry=Metrics(process=False))
     task = asyncio.create_task(program.run())

@@ -67,7 +67,7 @@ class Bench:
     def __init__(self) -> None:
         driver = Driver(
             Orchestrator(MESH),
-            observer=Ledger(Metrics(process=False), ["echo"]),
+            observers=[Ledger(Metrics(process=False), ["echo"])],
             published=lambda effect: None,
             failed=_raise,
             recorder=Recorder(["echo"]),

@@ -39,8 +39,8 @@ from tests.helpers.core_draws import (
     SPOKEN,
     STOPPED,
 )
-from tests.helpers.core_manners import BadManners
 from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_operators import Operators
 from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
 from tests.helpers.core_world import World
 
@@ -49,10 +49,11 @@ T = TypeVar("T")
 pytestmark = pytest.mark.invariant(
     "ORCH-INV-003", "ORCH-INV-100", "ORCH-INV-101", "ORCH-INV-102", "ORCH-INV-103", "ORCH-INV-104",
     "ORCH-INV-105", "ORCH-INV-106", "ORCH-INV-107", "ORCH-INV-201", "ORCH-INV-202", "ORCH-INV-203",
+    "ORCH-INV-230",
 )  # fmt: skip
 
 
-class CoreModel(BadManners):
+class CoreModel(Operators):
     """Drives the core with any order of events."""
 
     @initialize(
@@ -374,6 +375,7 @@ class CoreModel(BadManners):
         world = self.world
         world.run_dry()
         assert not world.open, "every request ends"
+        assert not world.desk.waiting, "every call of an operator is answered"
         kept = {what: count for what, count in world.core.footprint().items() if count}
         assert not kept, "nothing is kept of requests that are over"
         assert world.replayed() == [effects for _, _, effects in world.log]

@@ -3,14 +3,9 @@
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from services.stage_worker.core import (
     Identity,
@@ -29,6 +24,10 @@ from stagemesh.link.core import Grant, LaneJournal, Row
 from stagemesh.media import Modality, Params, Request, lane_of, split_lane
 from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
 from tests.helpers.heard import Heard
+from tests.helpers.worker_controls import ALL
+from tests.helpers.worker_operators import Operators, seldom
+
+pytestmark = pytest.mark.invariant("ORCH-INV-230", "ORCH-INV-231")
 
 SLOTS = 4
 WINDOW = (3, 40)
@@ -42,12 +41,7 @@ LANES = st.sets(st.sampled_from([Modality.TEXT, Modality.IMAGE]), min_size=1)
 BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"])
 
 
-def seldom(n: int) -> st.SearchStrategy[bool]:
-    """True once in `n` times; shrinks to False."""
-    return st.integers(0, n - 1).map(lambda drawn: drawn == n - 1)
-
-
-class StageWorkerMachine(RuleBasedStateMachine):
+class StageWorkerMachine(Operators):
     """Orchestrators, an engine and a clock around the core."""
 
     def __init__(self) -> None:
@@ -61,7 +55,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
         self.link_count = self.slot_count = 0
         self.heard: dict[tuple[int, int], Heard] = {}
         self.behaviours: dict[int, str] = {}
-        self.engine: dict[int, set[Modality]] = {}
+        self.engine: dict[int, set[Modality]] = {}  # type: ignore[assignment]  # As the rules see it.
         self.aborted: set[int] = set()
         self.started: set[int] = set()
         self.keys: dict[tuple[int, int], tuple[str, int]] = {}
@@ -73,7 +67,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
     @initialize(contract=st.sampled_from(ResumeContract))
     def load(self, contract: ResumeContract) -> None:
         """The engine is loaded, and the first orchestrator comes."""
-        self.step(seen.EngineLoaded(slots=SLOTS, contract=contract))
+        self.step(seen.EngineLoaded(slots=SLOTS, contract=contract, control=ALL))
         self.attach(really=True)
 
     # Performing effects, as the driver does.
@@ -110,6 +104,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
                 self.refused = True
                 self.silence(request, epoch)
             case do.StartAttempt():
+                self.perform_control(effect)
                 return self.start(effect)
             case do.FeedAttempt(attempt=attempt, rows=rows):
                 return [
@@ -126,7 +121,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
                 self.exited = True
                 assert error is None
             case _:
-                pass
+                self.perform_control(effect)
         return []
 
     def silence(self, request: str, epoch: int) -> None:
@@ -347,6 +342,7 @@ class StageWorkerMachine(RuleBasedStateMachine):
     def drain(self, drain_s: float, really: bool) -> None:
         """The process is told to stop, now and then."""
         if really:
+            self.told_to_stop = True
             self.step(seen.DrainAsked(drain_s=drain_s))
 
     # What always holds.
@@ -369,11 +365,11 @@ class StageWorkerMachine(RuleBasedStateMachine):
     @invariant()
     def a_drained_worker_exits(self) -> None:
         """And one that is not drained does not."""
-        draining = self.core.state is ProcessState.DRAINING
-        assert self.exited == (draining and self.core.attempts.open == 0)
+        assert self.exited == (self.told_to_stop and self.core.attempts.open == 0)
 
     def teardown(self) -> None:
         """In the end everything ends, and nothing is kept of it."""
+        self.end_all_calls()
         for number in list(self.engine):
             del self.engine[number]
             code = ErrorCode.ABORTED if number in self.aborted else ErrorCode.ENGINE_ERROR
@@ -395,6 +391,8 @@ class StageWorkerMachine(RuleBasedStateMachine):
         assert len(self.core.attempts) == 0
         assert self.core.slots_free == SLOTS
         assert self.core.attempts.open == 0
+        self.end_all_calls()
+        self.check_all_answered()
 
 
 TestStageWorkerMachine = StageWorkerMachine.TestCase

@@ -107,15 +107,7 @@ class Admission:
         """Take a request in that was checked; it waits until `next_admitted` gives it."""
         for tally in (self._all, self._each.setdefault(request.tenant, _Tally())):
             tally.input_bytes += request.input_bytes
-            tally.waiting += 1
-        queue = self._again if request.epoch > 1 else self._new
-        queue.push(
-            request.tenant,
-            priority=request.priority,
-            number=request.number,
-            cost=request.plan.choices,
-            item=request,
-        )
+        self.wait_again(request)
 
     def next_admitted(self) -> OpenRequest | None:
         """Take the next request that may run now."""
@@ -132,6 +124,19 @@ class Admission:
         if self._again.remove(request.number) or self._new.remove(request.number):
             for tally in (self._all, self._each[request.tenant]):
                 tally.waiting -= 1
+
+    def wait_again(self, request: OpenRequest) -> None:
+        """Let a request that was set apart wait again, after those that wait already."""
+        for tally in (self._all, self._each[request.tenant]):
+            tally.waiting += 1
+        queue = self._again if request.epoch > 1 else self._new
+        queue.push(
+            request.tenant,
+            priority=request.priority,
+            number=request.number,
+            cost=request.plan.choices,
+            item=request,
+        )
 
     def leave(self, request: OpenRequest) -> None:
         """Give up the place of a request that is done, wherever it was."""

@@ -73,7 +73,9 @@ def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -
     ended = AttemptState.CANCELLED if cancelled else AttemptState.FAILED
     let_go(state, attempt, ended, cause=error.message)
     request = attempt.group.request
-    if terminal.outcome is Outcome.DEADLINE_EXCEEDED:
+    if cancelled and error.code is ErrorCode.ABORTED:
+        stop(state, request, Verdict(Outcome.CANCELLED, error), error.reason)
+    elif terminal.outcome is Outcome.DEADLINE_EXCEEDED:
         stop(state, request, Verdict(Outcome.DEADLINE_EXCEEDED, error), "deadline")
     elif terminal.outcome is Outcome.REJECTED and request.first_output_s is None:
         stop(state, request, Verdict(Outcome.REJECTED, error), "rejected")
@@ -188,8 +190,10 @@ def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:
 
 
 def _unasked(error: ErrorInfo | None) -> bool:
-    """Whether a worker that cancelled names no cause but that."""
-    return error is None or error.code is ErrorCode.ABORTED
+    """Whether a worker cancelled for reasons of its own, and not because it was told to."""
+    if error is None:
+        return True
+    return error.code is ErrorCode.ABORTED and error.reason != "stopped_by_operator"
 
 
 def _drop_handle(state: State, replica: Replica, handle: Handle) -> None:

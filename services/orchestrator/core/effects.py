@@ -4,19 +4,23 @@ Effects are performed in the order given. What follows from one event shares one
 `SendGrants` for each link, as far as no other effect for the same link comes in between.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from services.orchestrator.core.contracts import ResumeContract
+from stagemesh.control import Answer, Call
 from stagemesh.link.core import Grant, LaneJournal, Placed, Row
 from stagemesh.media import Params
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import ErrorInfo, Terminal
 from stagemesh.pipeline import EdgeMode
 
 __all__ = [
+    "OPERATORS_LINK",
     "AbortAttempt",
+    "AnswerControl",
     "AnswerUnknown",
+    "AskWorker",
     "DropRequest",
     "Effect",
     "EndRequest",
@@ -27,6 +31,7 @@ __all__ = [
     "PublishedModel",
     "ReleaseHandles",
     "RenewHandles",
+    "ReplicaResult",
     "ResetLanes",
     "RoleOrder",
     "SayGoAway",
@@ -35,6 +40,10 @@ __all__ = [
     "SourceOrder",
     "SubmitAttempts",
 ]
+
+
+OPERATORS_LINK: Final = -1
+"""The number that stands for operators, as if all their calls came on one link."""
 
 
 class _Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -108,6 +117,34 @@ class AbortAttempt(_Effect, frozen=True, kw_only=True):
     slot: int
     cause: str
     partials: bool = False
+
+
+class AskWorker(_Effect, frozen=True, kw_only=True):
+    """Make a control call to a worker, which has `timeout_s` for it."""
+
+    link: int
+    control_id: int
+    call: Call
+    timeout_s: float
+
+
+class ReplicaResult(_Effect, frozen=True, kw_only=True):
+    """What came of a control call at one replica."""
+
+    pool: str
+    replica_id: str
+    incarnation: int
+    answer: Answer
+    took_s: float
+
+
+class AnswerControl(_Effect, frozen=True, kw_only=True):
+    """Tell an operator what came of a call: at each replica, or `error` if it was not made."""
+
+    call_id: int
+    results: tuple[ReplicaResult, ...] = ()
+    error: ErrorInfo | None = None
+    link: int = OPERATORS_LINK
 
 
 class EndRequest(_Effect, frozen=True, kw_only=True):
@@ -212,7 +249,9 @@ class PublishModels(_Effect, frozen=True, kw_only=True):
 
 Effect = (
     AbortAttempt
+    | AnswerControl
     | AnswerUnknown
+    | AskWorker
     | DropRequest
     | EndRequest
     | FenceRequest

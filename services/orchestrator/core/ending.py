@@ -278,6 +278,7 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
+    state.held.pop(request, None)
     if release:
         fetching = request.partials or terminal.outcome is Outcome.COMPLETED
         _release(state, request, fetching=fetching)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from stagemesh.control import OPEN, Answer, Call, Gate
 from stagemesh.link.core import Grant, Journal, Row
 from stagemesh.media import Request
 from stagemesh.outcome import Terminal
@@ -19,6 +20,8 @@ __all__ = [
     "AttemptUnknown",
     "ClientAttached",
     "ClientLost",
+    "ControlAsked",
+    "ControlDone",
     "CreditGranted",
     "DrainAsked",
     "Event",
@@ -35,6 +38,7 @@ __all__ = [
     "RequestAbortAsked",
     "RowsArrived",
     "Tick",
+    "UndrainAsked",
 ]
 
 
@@ -134,14 +138,16 @@ class ReplicaAttached(_Event, frozen=True, kw_only=True):
     state: WorkerState
     window_units: int
     window_bytes: int
+    gate: Gate = OPEN
 
 
 class ReplicaReported(_Event, frozen=True, kw_only=True):
-    """A worker told its state and load."""
+    """A worker told its state and load, and mostly its gate too."""
 
     link: int
     state: WorkerState
     load: LoadReport
+    gate: Gate | None = None
 
 
 class ReplicaListed(_Event, frozen=True, kw_only=True):
@@ -205,10 +211,35 @@ class InputCreditGranted(_Event, frozen=True, kw_only=True):
     grants: list[Grant]
 
 
+class ControlAsked(_Event, frozen=True, kw_only=True):
+    """An operator makes a call to every replica of some pools, or to some replicas.
+
+    It is answered after `wait_s` at the latest; 0 means that nobody waits for what comes of it.
+    """
+
+    call_id: int
+    call: Call
+    wait_s: float
+    pools: frozenset[str] = frozenset()
+    replica_ids: frozenset[str] = frozenset()
+
+
+class ControlDone(_Event, frozen=True, kw_only=True):
+    """A worker told what came of a control call."""
+
+    link: int
+    control_id: int
+    answer: Answer
+
+
 class DrainAsked(_Event, frozen=True, kw_only=True):
     """The process is to stop: nothing new, and what is open ends within `drain_s`."""
 
     drain_s: float
+
+
+class UndrainAsked(_Event, frozen=True, kw_only=True):
+    """The process is to go on after all, and takes requests again."""
 
 
 class Tick(_Event, frozen=True, kw_only=True):
@@ -221,6 +252,8 @@ Event = (
     | AttemptUnknown
     | ClientAttached
     | ClientLost
+    | ControlAsked
+    | ControlDone
     | CreditGranted
     | DrainAsked
     | FenceRaised
@@ -236,4 +269,5 @@ Event = (
     | RequestAbortAsked
     | RowsArrived
     | Tick
+    | UndrainAsked
 )

@@ -34,6 +34,7 @@ def orphan(state: State, request: OpenRequest) -> None:
         state.timers.cancel(group.timer)
         state.timers.cancel(group.join_timer)
     state.admissions[request.plan.pipeline.name].set_apart(request)
+    state.held.pop(request, None)
 
 
 def hand_back(state: State, request: OpenRequest) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.core import attempts, hollow, leaving, membership, opening
+from services.orchestrator.core import attempts, control, hollow, leaving, membership, opening
 from services.orchestrator.core.effects import Effect, PublishedModel, RenewHandles
 from services.orchestrator.core.ending import complete, finish_stopped, release_handles
 from services.orchestrator.core.events import (
@@ -18,6 +18,8 @@ from services.orchestrator.core.events import (
     AttemptUnknown,
     ClientAttached,
     ClientLost,
+    ControlAsked,
+    ControlDone,
     CreditGranted,
     DrainAsked,
     Event,
@@ -34,6 +36,7 @@ from services.orchestrator.core.events import (
     RequestAbortAsked,
     RowsArrived,
     Tick,
+    UndrainAsked,
 )
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.outputs import grant_client, take_rows
@@ -68,6 +71,8 @@ class Orchestrator:
             AttemptUnknown: self._attempt_unknown,
             ClientAttached: self._client_attached,
             ClientLost: self._client_lost,
+            ControlAsked: self._control_asked,
+            ControlDone: self._control_done,
             CreditGranted: self._credit_granted,
             DrainAsked: self._drain_asked,
             FenceRaised: self._fence_raised,
@@ -83,9 +88,11 @@ class Orchestrator:
             RequestAbortAsked: self._request_abort_asked,
             RowsArrived: self._rows_arrived,
             Tick: self._ticked,
+            UndrainAsked: self._undrain_asked,
         }
         self._fire: Mapping[Due, Callable[[Any], None]] = {
             Due.ABORT_ACK: self._abort_ack_due,
+            Due.CONTROL: self._control_due,
             Due.DEADLINE: self._deadline_due,
             Due.DRAIN: self._drain_due,
             Due.JOIN: self._join_due,
@@ -123,6 +130,11 @@ class Orchestrator:
         return len(self._state.requests)
 
     @property
+    def changes(self) -> int:
+        """How often the replicas, or this process, have changed in what operators see."""
+        return self._state.changes
+
+    @property
     def models(self) -> tuple[PublishedModel, ...]:
         """Which models can be served, as the last `PublishModels` said, or would have."""
         return self._state.published
@@ -156,6 +168,8 @@ class Orchestrator:
             "requests": len(state.requests),
             "running": sum(admission.running for admission in state.admissions.values()),
             "tenants": sum(admission.tenants for admission in state.admissions.values()),
+            "held": len(state.held),
+            "controls": len(state.controls),
             "waiting": sum(admission.waiting for admission in state.admissions.values()),
             "input_bytes": sum(admission.input_bytes for admission in state.admissions.values()),
             "client_slots": sum(len(client.requests) for client in state.clients.values()),
@@ -218,10 +232,27 @@ class Orchestrator:
     def _drain_asked(self, event: DrainAsked) -> None:
         opening.drain(self._state, event.drain_s)
 
+    def _undrain_asked(self, event: UndrainAsked) -> None:
+        opening.undrain(self._state)
+
+    # Operators
+
+    def _control_asked(self, event: ControlAsked) -> None:
+        control.ask(self._state, event)
+
+    def _control_done(self, event: ControlDone) -> None:
+        control.answer(self._state, event)
+
+    def _control_due(self, call: control.ControlCall) -> None:
+        control.call_due(self._state, call)
+
     # Workers
 
     def _replica_attached(self, event: ReplicaAttached) -> None:
         membership.attach(self._state, event)
+        replica = self._state.replicas.get(event.link)
+        if replica is not None:
+            control.greet(self._state, replica)
 
     def _replica_reported(self, event: ReplicaReported) -> None:
         replica = self._state.replicas.get(event.link)
@@ -232,7 +263,10 @@ class Orchestrator:
         membership.list_replica(self._state, event.replica_id, listed=event.listed)
 
     def _replica_lost(self, event: ReplicaLost) -> None:
+        replica = self._state.replicas.get(event.link)
         membership.lose_replica(self._state, event.link)
+        if replica is not None:
+            control.lose(self._state, replica)
 
     def _rows_arrived(self, event: RowsArrived) -> None:
         replica = self._state.replicas.get(event.link)

@@ -5,13 +5,25 @@ from typing import Final
 
 from services.orchestrator.core.attempts import lose_attempt, stall_attempt
 from services.orchestrator.core.events import ReplicaAttached, ReplicaReported
+from services.orchestrator.core.holding import look
 from services.orchestrator.core.placing import requeue, watch
 from services.orchestrator.core.replicas import Replica, ReplicaPool, WorkerState
 from services.orchestrator.core.request import Attempt, Loss
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
+from services.orchestrator.core.wills import obeys, told_otherwise
+from stagemesh.control import Gate
 
-__all__ = ["attach", "list_replica", "lose_replica", "progressed", "report", "stall_due"]
+__all__ = [
+    "attach",
+    "availability",
+    "changed",
+    "list_replica",
+    "lose_replica",
+    "progressed",
+    "report",
+    "stall_due",
+]
 
 UNLISTED_MAX: Final = 4096
 
@@ -34,25 +46,46 @@ def attach(state: State, event: ReplicaAttached) -> None:
         state=event.state,
         window_units=event.window_units,
         window_bytes=event.window_bytes,
+        gate=event.gate,
     )
+    replica.obeys = obeys(pool.will, event.gate)
     replica.listed = event.replica_id not in state.unlisted
+    replica.shown = replica.seen
+    state.changes += 1
     state.replicas[event.link] = replica
     pool.replicas.append(replica)
     pool.card = event.card
     pool.budget.know_replica(event.card.slots)
-    _changed(state, pool)
+    changed(state, pool)
 
 
 def report(state: State, replica: Replica, event: ReplicaReported) -> None:
     """Take a replica's word on its state and load."""
+    was_held = replica.held
     replica.state = event.state
+    if was_held and not replica.held and replica.stall_timer is None:
+        replica.progress_s = state.now_s
+        replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
     replica.reported(event.load)
+    if event.gate is not None and event.gate != replica.gate:
+        _gate_moved(state, replica, event.gate)
     if event.state is WorkerState.STALLED:
         _take_away(state, replica)  # It knows better than we whether its engine has work.
     if event.load.steps > replica.steps:
         replica.steps = event.load.steps
         progressed(state, replica)
-    _availability(state, replica)
+    availability(state, replica)
+
+
+def _gate_moved(state: State, replica: Replica, gate: Gate) -> None:
+    """Take a replica's word on its gate; if it had obeyed and does no more, somebody undid it."""
+    if replica.gate.drained and not gate.drained:
+        state.drained.pop(replica.replica_id, None)
+    replica.gate = gate
+    pool = replica.pool
+    if replica.obeys and not obeys(pool.will, gate):
+        pool.will = told_otherwise(pool.will, gate)
+    replica.obeys = obeys(pool.will, gate)
 
 
 def list_replica(state: State, replica_id: str, *, listed: bool) -> None:
@@ -62,10 +95,11 @@ def list_replica(state: State, replica_id: str, *, listed: bool) -> None:
         state.unlisted[replica_id] = None
         if len(state.unlisted) > UNLISTED_MAX:
             state.unlisted.popitem(last=False)
+    state.changes += 1
     for replica in state.replicas.values():
         if replica.replica_id == replica_id:
             replica.listed = listed
-            _availability(state, replica)
+            availability(state, replica)
 
 
 def lose_replica(state: State, link: int) -> None:
@@ -74,12 +108,13 @@ def lose_replica(state: State, link: int) -> None:
     if replica is None:
         return
     replica.lost = True
+    state.changes += 1
     replica.pool.replicas.remove(replica)
     state.timers.cancel(replica.stall_timer)
     replica.leftovers.clear()
     for attempt in list(replica.attempts.values()):
         lose_attempt(state, attempt, Loss.CRASH)
-    _availability(state, replica)
+    availability(state, replica)
 
 
 def progressed(state: State, replica: Replica) -> None:
@@ -88,7 +123,7 @@ def progressed(state: State, replica: Replica) -> None:
     if replica.stalled:
         replica.stalled = False
         replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
-        _availability(state, replica)
+        availability(state, replica)
 
 
 def stall_due(state: State, replica: Replica) -> None:
@@ -97,8 +132,8 @@ def stall_due(state: State, replica: Replica) -> None:
     What it has is given to others; it holds its engine slots until it answers.
     """
     replica.stall_timer = None
-    if not replica.in_flight:
-        return
+    if not replica.in_flight or replica.held:
+        return  # What an operator has frozen is looked at again once it goes on.
     if not _has_work(state, replica):
         replica.progress_s = state.now_s
     due_s = replica.progress_s + state.settings.stall_s
@@ -107,7 +142,7 @@ def stall_due(state: State, replica: Replica) -> None:
     else:
         replica.stalled = True
         _take_away(state, replica)
-        _availability(state, replica)
+        availability(state, replica)
 
 
 def _take_away(state: State, replica: Replica) -> None:
@@ -135,17 +170,23 @@ def _waits(state: State, attempt: Attempt) -> bool:
     return 2 * units >= state.settings.window_units or 2 * size >= state.settings.window_bytes
 
 
-def _availability(state: State, replica: Replica) -> None:
+def availability(state: State, replica: Replica) -> None:
     """Act on what a replica can be used for now."""
+    if replica.seen != replica.shown:
+        replica.shown = replica.seen
+        state.changes += 1
     if not replica.usable:
         requeue(replica.pool, replica)
-    _changed(state, replica.pool)
+    changed(state, replica.pool)
 
 
-def _changed(state: State, pool: ReplicaPool) -> None:
+def changed(state: State, pool: ReplicaPool) -> None:
     """Act on a pool whose usable replicas may be others than before."""
     state.roomy[pool] = None
-    if pool.ready:
+    was_closed, pool.was_closed = pool.was_closed, pool.closed
+    if was_closed and not pool.was_closed:
+        look(state)
+    if pool.ready or pool.was_closed:
         pool.empty_since_s = inf
     elif pool.empty_since_s == inf:
         pool.empty_since_s = state.now_s

@@ -3,6 +3,7 @@
 from math import isfinite
 from typing import Final
 
+from services.orchestrator.core import holding
 from services.orchestrator.core.choosing import prefix_of
 from services.orchestrator.core.door import request_bytes
 from services.orchestrator.core.effects import (
@@ -28,7 +29,8 @@ from services.orchestrator.core.state import State
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
-from stagemesh.errors import MeshError
+from stagemesh.control import ControlKind
+from stagemesh.errors import MeshError, unsupported
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 from stagemesh.pipeline import ReplicaChoice
 
@@ -47,6 +49,7 @@ __all__ = [
     "open_request",
     "orphan_due",
     "slow_client_due",
+    "undrain",
 ]
 
 
@@ -86,6 +89,7 @@ def open_request(state: State, event: Opened) -> None:
         state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
     take_over(request, event.journal)
+    holding.hold(state, request)
     admit(state, state.admissions[plan.pipeline.name])
 
 
@@ -193,7 +197,9 @@ def drain(state: State, drain_s: float) -> None:
     everything else, what waits ends now, and what runs has `drain_s`.
     """
     state.draining = True
-    state.arm(max(0.0, drain_s), Due.DRAIN, state)
+    state.changes += 1
+    state.timers.cancel(state.drain_timer)
+    state.drain_timer = state.arm(max(0.0, drain_s), Due.DRAIN, state)
     for client in state.clients.values():
         state.orders.to_client(SayGoAway(link=client.link, reason="draining", drain_s=drain_s))
     elsewhere = state.settings.orchestrators > 1
@@ -202,13 +208,22 @@ def drain(state: State, drain_s: float) -> None:
             drop(state, request, "The process is being stopped.", release=True)
         elif elsewhere and request.client.mirrors and request.state is not RequestState.STOPPING:
             hand_back(state, request)
-    for admission in state.admissions.values():
-        for request in admission.all_waiting():
-            stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
+    waiting = [r for admission in state.admissions.values() for r in admission.all_waiting()]
+    for request in (*waiting, *state.held):
+        stop(state, request, Verdict(Outcome.REJECTED, error_for("draining")), "draining")
+
+
+def undrain(state: State) -> None:
+    """Take requests again."""
+    state.draining = False
+    state.changes += 1
+    state.timers.cancel(state.drain_timer)
+    state.drain_timer = None
 
 
 def drain_due(state: State) -> None:
     """End what still runs."""
+    state.drain_timer = None
     for request in list(state.requests.values()):
         fail(state, request, error_for("draining"))
 
@@ -261,10 +276,22 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     takes = {name: pool.card.params for name, pool in state.pools.items() if pool.card is not None}
     plan = state.door.enter(event.request, context_tokens=context_tokens, takes=takes)
     input_bytes = request_bytes(event.request)
+    _check_adapter(state, plan, event.request.adapter)
+    holding.check(state, plan, again=event.epoch > 1)
     state.admissions[plan.pipeline.name].check(
         event.request.tenant, input_bytes, again=event.epoch > 1
     )
     return plan, input_bytes
+
+
+def _check_adapter(state: State, plan: Plan, adapter: str) -> None:
+    """See whether any stage that reads the client's input can use adapters, if one is named."""
+    if not adapter:
+        return
+    readers = [group.stage for group in plan.groups if group.stage.reads_input]
+    cards = [state.pools[stage.pool].card for stage in readers]
+    if not any(card is None or ControlKind.ADAPTERS in card.control.kinds for card in cards):
+        raise unsupported(f"{plan.pipeline.name} takes no adapters.", param="adapter")
 
 
 def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:

@@ -2,7 +2,9 @@
 
 from services.orchestrator.core.effects import (
     AbortAttempt,
+    AnswerControl,
     AnswerUnknown,
+    AskWorker,
     DropRequest,
     Effect,
     EndRequest,
@@ -46,6 +48,7 @@ class Orders:
         self._news: list[Effect] = []
         self._to_clients: list[Effect] = []
         self._to_workers: list[Effect] = []
+        self._controls: list[AnswerControl | AskWorker] = []
         self._rows: dict[int, list[Row]] = {}
         self._grants: dict[int, list[Grant]] = {}
 
@@ -84,6 +87,14 @@ class Orders:
         self._grants.pop(effect.link, None)
         self._to_workers.append(effect)
 
+    def to_operator(self, effect: AnswerControl) -> None:
+        """Add an answer to an operator, after everything that concerns requests."""
+        self._controls.append(effect)
+
+    def control(self, effect: AskWorker) -> None:
+        """Add a control call to a worker, after everything that concerns requests."""
+        self._controls.append(effect)
+
     def publish(self, effect: PublishModels) -> None:
         """Tell everybody what can be served; of one step only the last word counts."""
         self._news = [effect]
@@ -95,9 +106,11 @@ class Orders:
             for effect in (*self._news, *self._to_clients, *self._to_workers)
             if not (isinstance(effect, SendRows) and not effect.rows)
         ]
+        effects += self._controls
         self._news = []
         self._to_clients = []
         self._to_workers = []
+        self._controls = []
         self._rows = {}
         self._grants = {}
         return effects

@@ -4,6 +4,7 @@ A request stays with one replica of a pool as long as that one can be used, and 
 it is busy. A group is placed whole, unless its pool lets companions run apart.
 """
 
+from math import inf
 from typing import Final
 
 from services.orchestrator.core.choosing import least_loaded, prefix_affinity, round_robin
@@ -40,10 +41,12 @@ def pend_again(state: State, group: Group) -> None:
     group.refusals += 1
     if group.refused_s is None:
         group.refused_s = state.now_s
-    if group.refusal and state.now_s - group.refused_s >= state.settings.redrive_s:
+    pool = state.pool_of(group)
+    if pool.closed:
+        group.refused_s = None  # It is opened again by whom it was closed, and the group waits.
+    elif group.refusal and state.now_s - group.refused_s >= state.settings.redrive_s:
         fail_or_reject(state, request, group.refusal)
         return
-    pool = state.pool_of(group)
     home = request.homes.get(pool.name)
     if home is not None and not any(
         attempt.placed_on is home for other in request.groups for attempt in other.live()
@@ -109,10 +112,11 @@ def placement_due(state: State, group: Group) -> None:
 def watch(state: State, group: Group) -> None:
     """Give a group's pool `redrive_s` to have a replica that can be used, or a slot to come free.
 
-    A slot for who goes on after a loss may be held by those who wait for what it makes.
+    A slot for who goes on after a loss may be held by those who wait for what it makes. A pool that
+    operators closed has longer.
     """
-    if group.timer is None:
-        pool = state.pool_of(group)
+    pool = state.pool_of(group)
+    if group.timer is None and (pool.ready or pool.empty_since_s != inf):
         since_s = group.pending_s if pool.ready else max(pool.empty_since_s, group.pending_s)
         group.timer = state.timers.at(since_s + state.settings.redrive_s, Due.PLACEMENT, group)
 

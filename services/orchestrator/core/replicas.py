@@ -10,6 +10,8 @@ import msgspec
 from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.tickets import TicketQueue
+from services.orchestrator.core.wills import NO_WILL
+from stagemesh.control import OPEN, ControlSupport, Gate
 from stagemesh.link.core import SlotMint
 from stagemesh.media import Modality
 from stagemesh.pipeline import ReplicaChoice
@@ -30,6 +32,11 @@ class WorkerState(IntEnum):
     READY = 2
     DRAINING = 3
     STALLED = 4
+    PAUSED = 5
+    ASLEEP = 6
+
+
+_HELD: Final = frozenset({WorkerState.PAUSED, WorkerState.ASLEEP})
 
 
 class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +52,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False
     params: frozenset[str] = frozenset()
     """The fields of a request's parameters that it minds; none means that it does not tell."""
+    control: ControlSupport = ControlSupport()
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +73,10 @@ class Replica:
     """
 
     __slots__ = (
-        "attempts", "card", "incarnation", "leftovers", "link", "listed", "lost", "mint", "others",
-        "pool", "progress_s", "replica_id", "stall_timer", "stalled", "state", "steps",
-        "strangers", "superseded", "tickets", "window_bytes", "window_units",
+        "attempts", "card", "gate", "incarnation", "leftovers", "link", "listed", "lost", "mint",
+        "obeys", "others", "owed", "pool", "progress_s", "replica_id", "shown", "stall_timer",
+        "stalled", "state", "steps", "strangers", "superseded", "tickets", "window_bytes",
+        "window_units",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +90,7 @@ class Replica:
         state: WorkerState,
         window_units: int,
         window_bytes: int,
+        gate: Gate = OPEN,
     ) -> None:
         self.link = link
         self.pool = pool
@@ -90,6 +100,13 @@ class Replica:
         self.state = state
         self.window_units = window_units
         self.window_bytes = window_bytes
+        self.gate = gate
+        self.obeys = False
+        """Its gate is what operators want of its pool, as far as is known here."""
+        self.owed = 0
+        """Calls that make it so and that it has not answered."""
+        self.shown: object = None
+        """What operators saw of it last."""
         self.listed = True
         self.superseded = False
         self.stalled = False
@@ -130,8 +147,19 @@ class Replica:
         return (
             self.state is WorkerState.READY
             and self.listed
-            and not (self.superseded or self.stalled or self.lost)
+            and not (self.superseded or self.stalled or self.lost or self.owed)
         )
+
+    @property
+    def held(self) -> bool:
+        """Whether it takes nothing by an operator's will, until that is undone."""
+        return self.state in _HELD and not (self.superseded or self.lost)
+
+    @property
+    def seen(self) -> tuple[WorkerState, Gate, bool, bool]:
+        """What operators see of it, apart from how busy it is."""
+        state = WorkerState.STALLED if self.stalled else self.state
+        return state, self.gate, self.listed, self.usable
 
     def reported(self, load: LoadReport) -> None:
         """Take note of a load report; what is not ours there is others'."""
@@ -166,7 +194,11 @@ class ReplicaPool:
         self.replicas: list[Replica] = []
         self.tickets = TicketQueue()
         self.empty_since_s = -inf
-        """Since when no replica can be used; infinite while one can."""
+        """Since when no replica can be used; infinite while one can, and while it is closed."""
+        self.will = NO_WILL
+        """What operators want of every replica, those to come included."""
+        self.was_closed = False
+        """Whether it was closed when that was last looked at."""
 
     @property
     def usable(self) -> list[Replica]:
@@ -177,6 +209,13 @@ class ReplicaPool:
     def ready(self) -> bool:
         """Whether there is one that may get new attempts."""
         return any(replica.usable for replica in self.replicas)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing by an operator's will: it is opened again, so one can wait."""
+        return not self.ready and (
+            self.will.closes or any(replica.held for replica in self.replicas)
+        )
 
     @property
     def context_tokens(self) -> int:

@@ -57,6 +57,10 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     stall_s: float = 30.0
     tombstone_s: float = 30.0
     lease_s: float = 60.0
+    control_s: float = 30.0
+    """How long a control call may take where its caller does not say."""
+    controls_max: int = 64
+    """How many control calls may be open at once."""
     release_grace_s: float = 10.0
     """How long a client may still fetch what a completed request gave it by handle."""
 

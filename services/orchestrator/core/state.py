@@ -1,7 +1,7 @@
 """Everything that the core remembers; the other modules change it."""
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.budget import RetryBudget
@@ -17,6 +17,9 @@ from services.orchestrator.core.timers import Due, Timer, Timers
 from services.orchestrator.core.tombstones import Tombstones
 from services.orchestrator.core.views import Counts, RequestView
 from stagemesh.pipeline import Mesh
+
+if TYPE_CHECKING:
+    from services.orchestrator.core.control import ControlCall
 
 __all__ = ["State"]
 
@@ -55,6 +58,16 @@ class State:
         self.unlisted: OrderedDict[str, None] = OrderedDict()
         self.clients: dict[int, Client] = {}
         self.requests: dict[str, OpenRequest] = {}
+        self.held: dict[OpenRequest, None] = {}
+        """Those that wait for a closed pool, at most as many of a pipeline as may wait."""
+        self.controls: dict[int, ControlCall] = {}
+        """The open control calls, by each number that was not answered yet."""
+        self.control_ids = 0
+        self.drained: OrderedDict[str, float] = OrderedDict()
+        """The replicas that operators have taken out, and how long their attempts may go on."""
+        self.drain_timer: Timer | None = None
+        self.changes = 0
+        """How often anything of the replicas, or of this process, has changed for operators."""
         self.requests_seen = 0
         self.opens_seen = 0
         self.tombstones = Tombstones(count_max=settings.tombstones_max, keep_s=settings.tombstone_s)

@@ -25,6 +25,7 @@ class Due(Enum):
     RELEASE = auto()
     ORPHAN = auto()
     JOIN = auto()
+    CONTROL = auto()
 
 
 @dataclass(slots=True, eq=False)

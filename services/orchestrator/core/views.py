@@ -94,6 +94,8 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
 class Counts(msgspec.Struct, kw_only=True):
     """What has happened since the start, for metrics."""
 
+    control_answers_late: int = 0
+    """Answers to control calls that nobody waits for."""
     rows_repeated: int = 0
     """Wholly below the cursor of their lane."""
     rows_late: int = 0

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from services.orchestrator.core.effects import Effect, PublishModels
-from services.orchestrator.core.events import DrainAsked, Event, Tick
+from services.orchestrator.core.events import DrainAsked, Event, Tick, UndrainAsked
 from services.orchestrator.driver.recorder import Recorder
 
 __all__ = ["Core", "Driver", "Observer", "Outlet"]
@@ -73,13 +73,13 @@ class Driver:
         self,
         core: Core,
         *,
-        observer: Observer,
+        observers: Sequence[Observer],
         published: Callable[[PublishModels], None],
         failed: Callable[[Exception], None],
         recorder: Recorder | None = None,
     ) -> None:
         self._core = core
-        self._observer = observer
+        self._observers = tuple(observers)
         self._published = published
         self._failed = failed
         self._recorder = recorder
@@ -130,6 +130,10 @@ class Driver:
         except TimeoutError:
             _log.error("drain_overran", extra={"requests_open": self._core.requests_open})
 
+    def undrain(self) -> None:
+        """Take requests again."""
+        self.post(UndrainAsked())
+
     def close(self) -> None:
         """Stop the clock; nothing is stepped any more."""
         self._broken = True
@@ -153,7 +157,8 @@ class Driver:
             self._recorder.gave(effects)
         for effect in effects:
             self._perform(effect)
-        self._observer.stepped(event, effects, self._now_s, took_s)
+        for observer in self._observers:
+            observer.stepped(event, effects, self._now_s, took_s)
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, PublishModels):

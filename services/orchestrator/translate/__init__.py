@@ -1,5 +1,6 @@
 """Protobuf and core values, each way; pure."""
 
+from services.orchestrator.translate import controls
 from services.orchestrator.translate.generated import PIECE_BYTES_MAX, GeneratedOutputs
 from services.orchestrator.translate.inbound import (
     client_attached,
@@ -30,6 +31,7 @@ __all__ = [
     "Portrait",
     "Submits",
     "client_attached",
+    "controls",
     "frame_of",
     "gateway_event",
     "hello_of",

@@ -6,6 +6,7 @@ from services.orchestrator.core.events import (
     AttemptEnded,
     AttemptUnknown,
     ClientAttached,
+    ControlDone,
     Event,
     Fenced,
     FenceRaised,
@@ -20,7 +21,13 @@ from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Journal
 from stagemesh.outcome import error_for
-from stagemesh.wire import capabilities_from_proto, request_from_proto, terminal_from_proto
+from stagemesh.wire import (
+    answer_from_proto,
+    capabilities_from_proto,
+    gate_from_proto,
+    request_from_proto,
+    terminal_from_proto,
+)
 
 __all__ = [
     "client_attached",
@@ -113,10 +120,12 @@ def replica_attached(link: int, hello: link_pb2.Hello) -> ReplicaAttached:
             resume_contract=_contract(capabilities.resume_contract),
             deterministic=capabilities.deterministic,
             params=capabilities.params,
+            control=capabilities.control,
         ),
         state=_state(hello.state),
         window_units=hello.limits.window_units,
         window_bytes=hello.limits.window_bytes,
+        gate=gate_from_proto(hello.gate),
     )
 
 
@@ -131,6 +140,13 @@ def worker_event(link: int, frame: link_pb2.Frame) -> Event | None:
             return _reported(link, frame.ping)
         case "go_away":
             return ReplicaReported(link=link, state=WorkerState.DRAINING, load=LoadReport())
+        case "controlled":
+            controlled = frame.controlled
+            return ControlDone(
+                link=link,
+                control_id=controlled.control_id,
+                answer=answer_from_proto(controlled),
+            )
         case "handle_lost":
             return _handle_lost(link, frame.handle_lost)
         case "fenced":
@@ -172,6 +188,7 @@ def _reported(link: int, ping: link_pb2.Ping) -> ReplicaReported:
             slots_free=ping.load.slots_free,
             steps=ping.steps,
         ),
+        gate=gate_from_proto(ping.gate) if ping.HasField("gate") else None,
     )
 
 

@@ -3,6 +3,7 @@
 from services.orchestrator.core.effects import (
     AbortAttempt,
     AnswerUnknown,
+    AskWorker,
     EndRequest,
     FenceRequest,
     HandBackRequest,
@@ -16,12 +17,12 @@ from services.orchestrator.core.effects import (
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import Mesh
-from stagemesh.wire import published_to_proto, terminal_to_proto
+from stagemesh.wire import call_to_proto, published_to_proto, terminal_to_proto
 
 __all__ = ["FrameEffect", "frame_of", "published_pipelines", "terminal_frame"]
 
 _ForGateway = AnswerUnknown | EndRequest | HandBackRequest | PlaceNotice | ResetLanes | SayGoAway
-_ForWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles
+_ForWorker = AbortAttempt | AskWorker | FenceRequest | ReleaseHandles | RenewHandles
 
 FrameEffect = _ForGateway | _ForWorker
 """Effects that are one frame on their link."""
@@ -56,6 +57,9 @@ def _for_worker(effect: _ForWorker) -> link_pb2.Frame:
             return link_pb2.Frame(
                 abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause, partials=effect.partials)
             )
+        case AskWorker():
+            control = call_to_proto(effect.control_id, effect.call, effect.timeout_s)
+            return link_pb2.Frame(control=control)
         case FenceRequest():
             return link_pb2.Frame(
                 fence=link_pb2.Fence(

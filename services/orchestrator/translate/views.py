@@ -4,20 +4,27 @@ import msgspec
 
 from services.orchestrator.core.views import ReplicaView
 from stagemesh.api.admin.v1 import admin_service_pb2
-from stagemesh.api.types.v1 import link_pb2
+from stagemesh.api.types.v1 import control_pb2, link_pb2
 
 __all__ = ["KnownReplica", "replica_to_proto"]
 
 
 class KnownReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica as discovery and its link tell of it; no link, no Hello and no load."""
+    """A replica as discovery and its link tell of it; no link, no Hello and no news."""
 
     pool: str
     replica_id: str
     address: str
     link: int = 0
     hello: link_pb2.Hello | None = None
-    load: link_pb2.Load | None = None
+    ping: link_pb2.Ping | None = None
+
+    @property
+    def gate(self) -> control_pb2.Gate | None:
+        """What operators have closed there, by its last word; None where there is no link."""
+        if self.ping is not None and self.ping.HasField("gate"):
+            return self.ping.gate
+        return None if self.hello is None else self.hello.gate
 
 
 def replica_to_proto(known: KnownReplica, view: ReplicaView | None) -> admin_service_pb2.Replica:
@@ -27,7 +34,8 @@ def replica_to_proto(known: KnownReplica, view: ReplicaView | None) -> admin_ser
         replica_id=known.replica_id,
         address=known.address,
         connected=known.hello is not None,
-        load=known.load,
+        load=None if known.ping is None else known.ping.load,
+        gate=known.gate,
     )
     if known.hello is not None:
         replica.incarnation = known.hello.incarnation

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from services.orchestrator.core.effects import (
     AbortAttempt,
+    AskWorker,
     Effect,
     FenceRequest,
     ReleaseHandles,
@@ -51,7 +52,7 @@ class _Outlet:
                 self._link.send_grants(effect.grants)
             case SubmitAttempts():
                 self._link.send_frame(link_pb2.Frame(submit=self._submits.to_proto(effect)))
-            case AbortAttempt() | FenceRequest() | ReleaseHandles() | RenewHandles():
+            case AbortAttempt() | AskWorker() | FenceRequest() | ReleaseHandles() | RenewHandles():
                 self._link.send_frame(frame_of(effect))
             case _:
                 raise TypeError(f"{type(effect).__name__} is not for a worker")
@@ -78,7 +79,7 @@ class ReplicaLinks:
         self._replica_id = replica_id
         self._gone = gone
         self._link: Link | None = None
-        self._load: link_pb2.Load | None = None
+        self._ping: link_pb2.Ping | None = None
         self._refused = ""
 
     @property
@@ -95,7 +96,7 @@ class ReplicaLinks:
             address=address,
             link=link.id if link else 0,
             hello=link.peer if link else None,
-            load=self._load if link else None,
+            ping=self._ping if link else None,
         )
 
     def attached(self, link: Link) -> None:
@@ -122,7 +123,7 @@ class ReplicaLinks:
         try:
             for frame in received.frames:
                 if frame.HasField("ping"):
-                    self._load = frame.ping.load
+                    self._ping = frame.ping
                 event = worker_event(link.id, frame)
                 if event is not None:
                     self._driver.post(event)
@@ -135,7 +136,7 @@ class ReplicaLinks:
     def lost(self, link: Link, reason: str) -> None:
         """Tell the core that a replica is gone, with its attempts."""
         if self._link is link:
-            self._link = self._load = None
+            self._link = self._ping = None
             self._driver.disconnect(link.id)
             self._driver.post(ReplicaLost(link=link.id))
             _log.info("replica_lost", extra=self._names() | {"reason": reason})

@@ -9,7 +9,7 @@ from services.stage_worker.core.submission import RoleSpec, Submission
 from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.link.core import Cursor, Grant, LaneJournal, Meter, Row, Sender, Step
 from stagemesh.media import Modality, split_lane
-from stagemesh.outcome import End, FinishReason, Terminal, Timings, Usage
+from stagemesh.outcome import End, ErrorInfo, FinishReason, Terminal, Timings, Usage, error_for
 
 __all__ = ["ENDS", "MOVES", "Attempt", "State"]
 
@@ -250,6 +250,15 @@ class Attempt:
             self._unbegun.discard(row.lane)
             cursor.next = row.pos
         return cursor.check(row)
+
+    def input_error(self, row: Row) -> ErrorInfo:
+        """Say what is wrong with an input, with both numbers."""
+        cursor = self.cursors.get(row.lane)
+        if cursor is None:
+            return error_for("protocol_error", f"lane {row.lane} is no source of this attempt")
+        return error_for(
+            "protocol_error", f"input of lane {row.lane} at {row.pos}, but {cursor.next} is next"
+        )
 
     def took(self, lane: int, units: int, size_bytes: int) -> Grant | None:
         """Count an input that was taken; return what to grant for its source, if it is due."""

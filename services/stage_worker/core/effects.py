@@ -6,11 +6,13 @@ Effects are performed in the order given. One step gives at most one `SendRows` 
 import msgspec
 
 from services.stage_worker.core.submission import RoleSpec, Submission
+from stagemesh.control import Answer, Call
 from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorInfo, Terminal
 
 __all__ = [
     "AbortEngine",
+    "CallEngine",
     "ClaimPayloads",
     "Effect",
     "Exit",
@@ -20,6 +22,7 @@ __all__ = [
     "RenewPayloads",
     "ReportState",
     "SayGoAway",
+    "SendControlled",
     "SendFenced",
     "SendGrants",
     "SendHandBack",
@@ -54,6 +57,13 @@ class AbortEngine(_Effect, frozen=True):
     """Tell the engine to stop an attempt."""
 
     attempt: int
+
+
+class CallEngine(_Effect, frozen=True):
+    """Let the engine carry out a control call, and tell what came of it by `EngineAnswered`."""
+
+    number: int
+    call: Call
 
 
 class ForgetAttempt(_Effect, frozen=True):
@@ -116,6 +126,14 @@ class SendHandleLost(_Effect, frozen=True):
     handle_id: str
 
 
+class SendControlled(_Effect, frozen=True):
+    """Tell an orchestrator what came of a control call."""
+
+    link: int
+    control_id: int
+    answer: Answer
+
+
 class SayGoAway(_Effect, frozen=True):
     """Tell an orchestrator that nothing new is taken."""
 
@@ -158,6 +176,7 @@ class Exit(_Effect, frozen=True):
 
 Effect = (
     AbortEngine
+    | CallEngine
     | ClaimPayloads
     | Exit
     | FeedAttempt
@@ -166,6 +185,7 @@ Effect = (
     | RenewPayloads
     | ReportState
     | SayGoAway
+    | SendControlled
     | SendFenced
     | SendGrants
     | SendHandBack

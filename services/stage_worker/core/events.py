@@ -7,6 +7,7 @@ import msgspec
 
 from services.stage_worker.core.submission import Submission
 from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.control import Answer, Call, ControlSupport
 from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorInfo
 
@@ -14,8 +15,11 @@ __all__ = [
     "AbortAsked",
     "AttemptBroke",
     "AttemptStarted",
+    "ControlAsked",
+    "ControlRefused",
     "CreditGranted",
     "DrainAsked",
+    "EngineAnswered",
     "EngineBroke",
     "EngineLoaded",
     "Event",
@@ -117,6 +121,30 @@ class ReleaseAsked(_Event, frozen=True):
     handle_ids: tuple[str, ...] = ()
 
 
+class ControlAsked(_Event, frozen=True):
+    """An orchestrator makes a control call, which has `timeout_s`."""
+
+    link: int
+    control_id: int
+    call: Call
+    timeout_s: float
+
+
+class ControlRefused(_Event, frozen=True):
+    """A control call could not be read."""
+
+    link: int
+    control_id: int
+    error: ErrorInfo
+
+
+class EngineAnswered(_Event, frozen=True):
+    """The engine has carried out a control call, or could not."""
+
+    number: int
+    answer: Answer
+
+
 class EngineLoaded(_Event, frozen=True):
     """The engine has answered its warm-up; it runs `slots` attempts at once.
 
@@ -125,6 +153,7 @@ class EngineLoaded(_Event, frozen=True):
 
     slots: int
     contract: ResumeContract
+    control: ControlSupport = ControlSupport()
 
 
 class AttemptStarted(_Event, frozen=True):
@@ -191,8 +220,11 @@ Event = (
     AbortAsked
     | AttemptBroke
     | AttemptStarted
+    | ControlAsked
+    | ControlRefused
     | CreditGranted
     | DrainAsked
+    | EngineAnswered
     | EngineBroke
     | EngineLoaded
     | FenceRaised

@@ -30,6 +30,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long an attempt goes on that nobody hears any more."""
     tombstones_max: int = 4096
     """How many slots are remembered for which an abort came first, or that were answered."""
+    controls_max: int = 16
+    """How many control calls may wait for the engine."""
 
     def __post_init__(self) -> None:
         if self.stall_s <= 0 or self.outbox_bytes_max <= 0 or self.input_window_units <= 0:

@@ -21,8 +21,10 @@ from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.orphans import Orphans
 from services.stage_worker.core.progress import Progress
 from services.stage_worker.core.refusals import ProcessState, refusal
+from services.stage_worker.core.steering import Steering
 from services.stage_worker.core.table import AttemptTable
 from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.control import Gate
 from stagemesh.link.core import Row, Step
 from stagemesh.outcome import ErrorInfo, error_for
 
@@ -42,6 +44,13 @@ class StageWorker:
         self._orders = Orders()
         self._endings = Endings(identity, self._attempts, self._orders)
         self._admission = Admission(self._attempts, self._endings, self._orders, self._limits)
+        self._steering = Steering(
+            self._attempts,
+            self._endings,
+            self._orders,
+            calls_max=self._limits.controls_max,
+            loses_nothing=self._loses_nothing,
+        )
         self._epochs = Epochs(self._orders)
         self._orphans = Orphans(self._limits.orphan_s)
         self._answered: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
@@ -65,10 +74,13 @@ class StageWorker:
             seen.AttemptBroke: self._attempt_broke,
             seen.AbortAsked: self._abort_asked,
             seen.FenceRaised: self._fence_raised,
-            seen.RenewAsked: self._renew_asked,
-            seen.ReleaseAsked: self._release_asked,
+            seen.RenewAsked: self._epochs.renew,
+            seen.ReleaseAsked: self._epochs.release,
             seen.LinkAttached: self._link_attached,
             seen.LinkLost: self._link_lost,
+            seen.ControlAsked: self._control_asked,
+            seen.ControlRefused: self._control_refused,
+            seen.EngineAnswered: self._engine_answered,
             seen.EngineLoaded: self._engine_loaded,
             seen.EngineBroke: self._engine_broke,
             seen.DrainAsked: self._drain_asked,
@@ -78,7 +90,12 @@ class StageWorker:
     @property
     def state(self) -> ProcessState:
         """Whether it takes attempts."""
-        return self._state
+        return self._steering.state if self._state is ProcessState.READY else self._state
+
+    @property
+    def gate(self) -> Gate:
+        """What operators have closed."""
+        return self._steering.gate
 
     @property
     def attempts(self) -> AttemptTable:
@@ -98,6 +115,7 @@ class StageWorker:
     def step(self, event: seen.Event, now_s: float) -> list[do.Effect]:
         """Take one event; return what the shell must do, in order."""
         self._steps[type(event)](event, now_s)
+        self._steering.settle()
         if self._drain_until_s is not None and not self._attempts.open:
             self._exit(None)
         return self._orders.take()
@@ -108,6 +126,7 @@ class StageWorker:
             self._attempts.next_deadline_s(),
             self._progress.next_check_s,
             self._orphans.next_s,
+            self._steering.next_s,
             None if self._exiting else self._drain_until_s,
         )
         return min((time_s for time_s in times if time_s is not None), default=None)
@@ -154,6 +173,7 @@ class StageWorker:
     def _engine_loaded(self, event: seen.EngineLoaded, now_s: float) -> None:
         self._slots = event.slots
         self._contract = event.contract
+        self._steering.loaded(event.control)
         if self._state is ProcessState.STARTING:
             self._become(ProcessState.READY)
 
@@ -174,6 +194,7 @@ class StageWorker:
 
     def _link_lost(self, event: seen.LinkLost, now_s: float) -> None:
         del self._windows[event.link]
+        self._steering.lose(event.link)
         for attempt in self._attempts.of_link(event.link):
             self._abandon(attempt, now_s)
 
@@ -200,7 +221,7 @@ class StageWorker:
 
     def _closed(self, attempts: int) -> ErrorInfo | None:
         """Say what is against so many attempts more."""
-        return refusal(self._state, room=self._admission.has_room(attempts, self.slots_free))
+        return refusal(self.state, room=self._admission.has_room(attempts, self.slots_free))
 
     def _submission_refused(self, event: seen.SubmissionRefused, now_s: float) -> None:
         for role in event.submission.roles:
@@ -220,7 +241,7 @@ class StageWorker:
             elif verdict is Step.DROP:
                 self.repeated_inputs += 1
             else:
-                self._endings.fail(attempt, _bad_input(attempt, row))
+                self._endings.fail(attempt, attempt.input_error(row))
         for number, rows in accepted.items():
             taker = self._attempts.get(number)
             if taker is not None and taker.state in {State.WAITING, State.RUNNING}:
@@ -262,11 +283,25 @@ class StageWorker:
                 self._abandon(attempt, now_s)
         self._epochs.claim(event)
 
-    def _renew_asked(self, event: seen.RenewAsked, now_s: float) -> None:
-        self._epochs.renew(event, now_s)
+    # What operators do.
 
-    def _release_asked(self, event: seen.ReleaseAsked, now_s: float) -> None:
-        self._epochs.release(event, now_s)
+    def _control_asked(self, event: seen.ControlAsked, now_s: float) -> None:
+        starting = self._state is ProcessState.STARTING
+        reason = "draining" if self._drain_until_s is not None else "no_replica" if starting else ""
+        self._steering.ask(event, now_s, closed=reason)
+
+    def _control_refused(self, event: seen.ControlRefused, now_s: float) -> None:
+        self._steering.refuse(event.link, event.control_id, event.error)
+
+    def _engine_answered(self, event: seen.EngineAnswered, now_s: float) -> None:
+        self._steering.answered(event.number, event.answer)
+        self._progress.moved(now_s)
+        self._progress.watch(now_s)
+
+    def _loses_nothing(self, attempt: Attempt) -> bool:
+        """Whether an attempt may be handed back at once."""
+        orphaned = attempt.state is State.ORPHANED
+        return orphaned or hands_back_at_once(attempt, self._contract)
 
     # What the shell tells of an attempt's input.
 
@@ -321,7 +356,9 @@ class StageWorker:
             orphan = self._attempts.get(number)
             if orphan is not None and not orphan.ended:
                 self._endings.silence(orphan)
-        stalled = self._progress.look(event.steps, busy=self._attempts.busy, now_s=now_s)
+        self._steering.late(now_s)
+        busy = self._attempts.busy and not self._steering.still
+        stalled = self._progress.look(event.steps, busy=busy, now_s=now_s)
         if stalled and self._state is ProcessState.READY:
             self._become(ProcessState.STALLED)
         elif not stalled and self._state is ProcessState.STALLED:
@@ -338,8 +375,7 @@ class StageWorker:
         for link in self._windows:
             self._orders.add(do.SayGoAway(link=link, reason="draining", drain_s=event.drain_s))
         for attempt in self._attempts.spoken_of():
-            orphaned = attempt.state is State.ORPHANED
-            if orphaned or hands_back_at_once(attempt, self._contract):
+            if self._loses_nothing(attempt):
                 self._endings.hand_back(attempt)
 
     def _exit(self, error: ErrorInfo | None) -> None:
@@ -357,13 +393,3 @@ class StageWorker:
     def _say_unknown(self, link: int, slot: int) -> None:
         if self._answered.add((link, slot)):
             self._orders.add(do.SendUnknown(link=link, slot=slot))
-
-
-def _bad_input(attempt: Attempt, row: Row) -> ErrorInfo:
-    """Say what is wrong with an input, with both numbers."""
-    cursor = attempt.cursors.get(row.lane)
-    if cursor is None:
-        return error_for("protocol_error", f"lane {row.lane} is no source of this attempt")
-    return error_for(
-        "protocol_error", f"input of lane {row.lane} at {row.pos}, but {cursor.next} is next"
-    )

@@ -16,12 +16,16 @@ class ProcessState(IntEnum):
     READY = 2
     DRAINING = 3
     STALLED = 4
+    PAUSED = 5
+    ASLEEP = 6
 
 
 _CLOSED: Final[Mapping[ProcessState, str]] = {
     ProcessState.STARTING: "no_replica",
     ProcessState.DRAINING: "draining",
     ProcessState.STALLED: "stalled",
+    ProcessState.PAUSED: "paused",
+    ProcessState.ASLEEP: "asleep",
 }
 
 

@@ -22,6 +22,7 @@ from services.stage_worker.core.events import (
     PiecesMade,
     Tick,
 )
+from services.stage_worker.driver.engine_calls import EngineCalls
 from services.stage_worker.driver.intakes import Intakes, Payloads
 from services.stage_worker.driver.ledger import Ledger
 from services.stage_worker.driver.outgoing import Outgoing
@@ -39,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 LinkEffect = (
     do.SayGoAway
+    | do.SendControlled
     | do.SendFenced
     | do.SendGrants
     | do.SendHandBack
@@ -87,6 +89,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._outlet: Outlet | None = None
         self._intakes: Intakes | None = None
+        self._calls: EngineCalls | None = None
         self._pending: deque[Event] = deque()
         self._stepping = False
         self._timer: asyncio.TimerHandle | None = None
@@ -134,13 +137,19 @@ class Driver:
                     post=self.post,
                     tasks=tasks,
                 )
+                self._calls = EngineCalls(self._engine, self.post, tasks)
                 consumer = tasks.create_task(self._consume(), name="engine-outputs")
                 self._sweep()
                 capabilities = self._engine.capabilities
                 contract = effective_contract(capabilities)
-                self.post(EngineLoaded(slots=capabilities.slots, contract=contract))
+                self.post(
+                    EngineLoaded(
+                        slots=capabilities.slots, contract=contract, control=capabilities.control
+                    )
+                )
                 error = await self._over
                 consumer.cancel()
+                self._calls.close()
                 self._intakes.close()
         finally:
             for timer in (self._timer, self._sweeper):
@@ -197,7 +206,9 @@ class Driver:
                 if self._intakes is not None:
                     self._intakes.forget(effect.attempt)
             case do.AbortEngine():
-                self._engine.abort(effect.attempt)
+                self._abort(effect.attempt)
+            case do.CallEngine() if self._calls is not None:
+                self._calls.start(effect)
             case do.ReleasePayloads() | do.RenewPayloads():
                 self._keep_or_drop(effect)
             case do.ClaimPayloads():
@@ -212,6 +223,13 @@ class Driver:
             case _:
                 self._send(effect)
         return []
+
+    def _abort(self, attempt: int) -> None:
+        """Tell the engine to stop an attempt; if it cannot even be told, that harms nobody else."""
+        try:
+            self._engine.abort(attempt)
+        except Exception:  # Engines are plugins: the attempt holds its slot until it ends.
+            _log.exception("abort_failed", extra={"attempt": attempt})
 
     def _send(self, effect: do.Effect) -> None:
         if self._outlet is not None and isinstance(effect, LinkEffect):

@@ -26,6 +26,7 @@ from services.stage_worker.core.events import (
 )
 from services.stage_worker.core.submission import RoleSpec, Submission
 from services.stage_worker.engines.base import Capabilities, Engine, EngineInput, Work
+from stagemesh.control import ControlKind
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row, row_cost
 from stagemesh.media import Body, Handle, MediaPart, Message, OutputKind, Part, Request, split_lane
@@ -285,6 +286,8 @@ def _work(
     submission: Submission = taking.submission
     role: RoleSpec = taking.role
     choice = submission.choice_of(role)
+    # A stage beside the one that the adapter is for takes no notice of it.
+    takes_adapters = ControlKind.ADAPTERS in capabilities.control.kinds
     return Work(
         attempt=taking.number,
         request_id=submission.request_id,
@@ -299,6 +302,7 @@ def _work(
         input=given,
         streamed=streamed,
         resume=resume_of(submission, role, capabilities),
+        adapter=submission.request.adapter if takes_adapters else "",
     )
 
 

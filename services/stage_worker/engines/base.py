@@ -8,7 +8,8 @@ Rules: no method blocks the event loop (loading and stepping run in a thread or 
 submitted attempt gets exactly one last piece for each modality it was asked for (`end` set), or one
 piece with `error`; an aborted attempt gets one piece with `error.code == ABORTED`, or its ends if
 they were under way, at most one engine step later. A piece with `error` may carry an `end` beside
-it, whose usage then counts.
+it, whose usage then counts. Control calls come one at a time, beside attempts, and only those that
+`Capabilities.control` names.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stagemesh.control import Answer, Call, ControlSupport
 from stagemesh.media import Body, Message, Modality, OutputKind, Params
 from stagemesh.outcome import End, ErrorInfo
 
@@ -60,6 +62,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     """How many attempts it runs at once; it is never given more."""
     context_tokens_max: int = 0
+    control: ControlSupport = ControlSupport()
+    """Which control calls it carries out."""
     params: frozenset[str] = frozenset()
     """The fields of `Params` that it minds, as in `sampling.temperature`; none means: not told.
 
@@ -157,6 +161,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     input: EngineInput
     streamed: bool = False
     resume: Resume | None = None
+    adapter: str = ""
+    """The LoRA adapter that the client asked for; empty for the model as it is."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -221,6 +227,17 @@ class Engine(Protocol):
 
     def outputs(self) -> AsyncIterator[list[Piece]]:
         """Yield what each engine step gave, until `close`. Raises if the engine is broken."""
+        ...
+
+    async def control(self, call: Call) -> Answer:
+        """Carry out a control call; nothing runs when it is told to sleep.
+
+        `Pause` means that attempts stand still until `Resume`: they give no pieces, except that
+        aborts are answered as ever. Given tags are never those that are asleep, or awake, already.
+
+        Raises:
+            MeshError: If it could not be carried out; then nothing has changed.
+        """
         ...
 
     def load_report(self) -> LoadReport:

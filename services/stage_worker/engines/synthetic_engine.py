@@ -24,7 +24,12 @@ from services.stage_worker.engines.base import (
     ResumeContract,
     Work,
 )
+from services.stage_worker.engines.support.synthetic_controls import (
+    ControlOptions,
+    SyntheticControls,
+)
 from services.stage_worker.engines.support.synthetic_run import Run
+from stagemesh.control import Answer, Call
 from stagemesh.errors import BadSettings, MeshError, unsupported
 from stagemesh.media import AudioParams, ImageParams, Modality, Sampling
 from stagemesh.outcome import FinishReason, default_reason, error_for
@@ -41,12 +46,13 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The options of a synthetic pool; `gives` names modalities, as a list or with commas.
 
     `contract` says how its attempts go on elsewhere; by default text by its tokens, while anything
-    else is made again.
+    else is made again. `control` is about control calls; see `ControlOptions`.
     """
 
     gives: str | list[str] = "text"
     slots: int = SLOTS_DEFAULT
     contract: str = ""
+    control: ControlOptions = ControlOptions()
 
     def modalities(self) -> frozenset[Modality]:
         """Read `gives`."""
@@ -68,6 +74,7 @@ class SyntheticEngine:
         try:
             options = msgspec.convert(dict(config.options), _Options)
             gives, contract = options.modalities(), options.resume_contract()
+            support = options.control.support()
         except (msgspec.ValidationError, KeyError) as error:
             raise BadSettings(f"pool {config.pool}: options of synthetic: {error}") from error
         self._model = config.model or "synthetic"
@@ -80,7 +87,9 @@ class SyntheticEngine:
             deterministic=True,
             slots=options.slots,
             params=_params_for(gives),
+            control=support,
         )
+        self._controls = SyntheticControls(options.control, _crash)
         self._runs: dict[int, Run] = {}
         self._due: list[tuple[float, int]] = []
         self._answers: list[Piece] = []
@@ -97,8 +106,8 @@ class SyntheticEngine:
         """Start an attempt.
 
         Raises:
-            MeshError: If the script is bad, asks for a refusal, an output is not given here, or the
-                attempt is to go on after token ids that no script gives.
+            MeshError: If the script is bad or asks for a refusal, an output or an adapter is not
+                there, or the attempt is to go on after token ids that no script gives.
         """
         beyond = work.wanted - self.capabilities.output_modalities
         if beyond:
@@ -109,6 +118,8 @@ class SyntheticEngine:
         resume = work.resume
         if resume is not None and resume.token_ids != tuple(range(len(resume.token_ids))):
             raise MeshError(error_for("protocol_error", "token i of a script has the id i"))
+        if work.adapter:
+            self._controls.adapters.get(work.adapter)
         per_input = self.capabilities.resume_contract is ResumeContract.PER_INPUT
         run = Run(work, self._now_s(), per_input=per_input)
         rejection = run.script.rejection
@@ -157,6 +168,12 @@ class SyntheticEngine:
             else:
                 await self._until_due()
 
+    async def control(self, call: Call) -> Answer:
+        """Carry out a control call, as the pool's options have it."""
+        answer = await self._controls.carry_out(call)
+        self._ring()
+        return answer
+
     def load_report(self) -> LoadReport:
         """Tell how many attempts run; none ever waits."""
         return LoadReport(running=len(self._runs), waiting=0, steps=self._steps)
@@ -170,6 +187,10 @@ class SyntheticEngine:
     def _step(self) -> list[Piece]:
         """Give the pieces of every attempt that is due."""
         step, self._answers = self._answers, []
+        if self._controls.frozen:
+            return step
+        if self._controls.asleep and self._runs:
+            raise RuntimeError("it was given work while it was asleep")
         now_s = self._now_s()
         due = self._due
         runs: list[Run] = []
@@ -194,7 +215,7 @@ class SyntheticEngine:
         """Do what the script has for this unit: crash, hang or fail."""
         script = run.script
         if run.made == script.crash_at:
-            os._exit(CRASH_EXIT_CODE)
+            _crash()
         if run.made == script.hang_at:
             return  # It stays in `_runs` and is never scheduled: only an abort ends it.
         code = script.failure
@@ -216,7 +237,8 @@ class SyntheticEngine:
         """Sleep until the next attempt is due, or something changes."""
         loop = asyncio.get_running_loop()
         self._wake = wake = loop.create_future()
-        timer = loop.call_at(self._due[0][0], self._ring) if self._due else None
+        waits = self._due and not self._controls.frozen
+        timer = loop.call_at(self._due[0][0], self._ring) if waits else None
         try:
             await wake
         finally:
@@ -231,6 +253,10 @@ class SyntheticEngine:
     @staticmethod
     def _now_s() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _crash() -> None:
+    os._exit(CRASH_EXIT_CODE)
 
 
 def _next_due_s(run: Run, now_s: float) -> float:

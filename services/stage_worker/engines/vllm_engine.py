@@ -14,13 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import vllm
 from jinja2 import TemplateError
 from vllm import SamplingParams
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.exceptions import VLLMClientError
 from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -37,15 +38,19 @@ from services.stage_worker.engines.base import (
     Work,
 )
 from services.stage_worker.engines.support import children
+from services.stage_worker.engines.support.adapters import Loaded
 from services.stage_worker.engines.support.chat_template import plain_messages
 from services.stage_worker.engines.support.context import answer_tokens_max
-from services.stage_worker.engines.support.options import Count, Positive, read_options
+from services.stage_worker.engines.support.options import read_options
 from services.stage_worker.engines.support.resuming import refuse_uncounted, seed_after
 from services.stage_worker.engines.support.scratch import Scratch, environment
 from services.stage_worker.engines.support.steps import Steps
 from services.stage_worker.engines.support.weights import locate
 from services.stage_worker.engines.vllm_attempt import Attempt
+from services.stage_worker.engines.vllm_controls import VllmControls
+from services.stage_worker.engines.vllm_options import Options
 from services.stage_worker.engines.vllm_steps import KNOWN_VERSIONS, StepSink, go_on, submit, watch
+from stagemesh.control import Answer, Call
 from stagemesh.errors import MeshError, invalid, unsupported
 from stagemesh.media import Modality, Sampling
 from stagemesh.outcome import ErrorInfo, FinishReason, error_for
@@ -55,20 +60,6 @@ __all__ = ["Options", "VllmEngine", "create"]
 WARM_UP_S = 120.0
 
 _log = logging.getLogger(__name__)
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the mesh file may set under `options`; unset means vLLM's own default."""
-
-    max_model_len: Count | None = None
-    max_num_seqs: Count = 64
-    dtype: str = "auto"
-    enforce_eager: bool = False
-    gpu_memory_utilization: Positive | None = None
-    tensor_parallel_size: Count | None = None
-    enable_prefix_caching: bool | None = None
-    step_level: bool = True
-    """False consumes the public per-request generators instead of whole engine steps."""
 
 
 def create(config: EngineConfig) -> "VllmEngine":
@@ -88,6 +79,8 @@ class VllmEngine:
         self._steps = Steps()
         self._llm: AsyncLLM | None = None
         self._scratch: Scratch | None = None
+        self._support = options.control(can_sleep=_can_sleep())
+        self._controls: VllmControls | None = None
         # The kernel binds vLLM's processes to the thread that starts them: it lives until `close`.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm")
 
@@ -107,6 +100,7 @@ class VllmEngine:
             slots=self._options.max_num_seqs,
             context_tokens_max=self._context_max,
             params=frozenset(f"sampling.{name}" for name in Sampling.__struct_fields__),
+            control=self._support,
         )
 
     async def load(self, progress: Callable[[str], None]) -> ModelCard:
@@ -116,6 +110,7 @@ class VllmEngine:
         progress(f"starting vLLM {vllm.__version__} with {weights.name}")
         loop = asyncio.get_running_loop()
         llm = await loop.run_in_executor(self._thread, self._start, weights.path)
+        self._controls = VllmControls(llm, _lora)
         self._tokenizer: Any = llm.get_tokenizer()
         self._context_max = int(llm.model_config.max_model_len)
         known = vllm.__version__.partition("+")[0] in KNOWN_VERSIONS
@@ -156,6 +151,11 @@ class VllmEngine:
         """Yield what each engine step made."""
         return self._steps.read()
 
+    async def control(self, call: Call) -> Answer:
+        """Carry out a control call on vLLM."""
+        assert self._controls is not None
+        return await self._controls.carry_out(call)
+
     def load_report(self) -> LoadReport:
         """Tell how many attempts are in vLLM's hands."""
         return LoadReport(running=len(self._attempts), waiting=0, steps=self._steps.count)
@@ -172,11 +172,7 @@ class VllmEngine:
         self._steps.close()
 
     def _start(self, folder: Path) -> AsyncLLM:
-        options = {
-            name: value
-            for name, value in msgspec.structs.asdict(self._options).items()
-            if value is not None and name != "step_level"
-        }
+        options = self._options.engine_args(can_sleep=_can_sleep())
         self._scratch = Scratch("vllm")
         with environment(_surroundings(self._scratch.path)):
             self._llm = AsyncLLM.from_engine_args(
@@ -194,18 +190,22 @@ class VllmEngine:
     async def _run(self, attempt: Attempt) -> None:
         """Give an attempt to vLLM; only what breaks the engine as a whole leaves it."""
         assert self._llm is not None
+        assert self._controls is not None
         loop = asyncio.get_running_loop()
         try:
+            lora = self._controls.lora_of(attempt.work.adapter)
             prompt = await loop.run_in_executor(self._thread, self._encode, attempt.work.input)
             attempt.prompt_tokens = len(prompt)
             given, params = tokens_input(prompt), self._sampling(attempt.work, len(prompt))
             if self._sink is not None and attempt.begun:
-                await self._go_on(attempt, self._sink, given, params)
+                await self._go_on(attempt, self._sink, given, params, lora)
                 return
             if self._sink is not None:
-                await submit(self._llm, self._sink, attempt.name, given, params)
+                await submit(self._llm, self._sink, attempt.name, given, params, lora=lora)
                 return
-            async for output in self._llm.generate(given, params, request_id=attempt.name):
+            name = attempt.name
+            outputs = self._llm.generate(given, params, request_id=name, lora_request=lora)
+            async for output in outputs:
                 self._take([output])
         except MeshError as error:
             self._fail(attempt, error.info)
@@ -220,12 +220,14 @@ class VllmEngine:
             self._fail(attempt, error_for("engine_error", message))
 
     async def _go_on(
-        self, attempt: Attempt, sink: StepSink, given: Any, params: SamplingParams
+        self, attempt: Attempt, sink: StepSink, given: Any, params: SamplingParams, lora: Any
     ) -> None:
         """Go on after tokens that were made elsewhere, or end where they end the answer."""
         # To vLLM's core the tokens are the prompt's, for which these do not count.
         refuse_uncounted(attempt.work.params.sampling, "frequency_penalty", "presence_penalty")
-        over = await go_on(self._llm, sink, attempt.name, given, params, begun=attempt.begun)
+        over = await go_on(
+            self._llm, sink, attempt.name, given, params, lora=lora, begun=attempt.begun
+        )
         if over is None:
             return
         rest, stop_match, last_word = over
@@ -309,6 +311,14 @@ class VllmEngine:
             output_kind=RequestOutputKind.DELTA,
             **_given(sampling),
         )
+
+
+def _can_sleep() -> bool:
+    return bool(current_platform.is_sleep_mode_available())
+
+
+def _lora(loaded: Loaded) -> LoRARequest:
+    return LoRARequest(loaded.adapter.name, loaded.number, str(loaded.folder))
 
 
 def _given(sampling: Sampling) -> dict[str, Any]:

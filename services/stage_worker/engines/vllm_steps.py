@@ -41,7 +41,9 @@ class StepSink:
         self._take(outputs)
 
 
-async def submit(llm: Any, sink: StepSink, request_id: str, prompt: Any, params: Any) -> None:
+async def submit(
+    llm: Any, sink: StepSink, request_id: str, prompt: Any, params: Any, *, lora: Any = None
+) -> None:
     """Give vLLM a request whose outputs go to the sink.
 
     Between vLLM's own note of it and its message to the engine core nothing is awaited, so that an
@@ -51,13 +53,20 @@ async def submit(llm: Any, sink: StepSink, request_id: str, prompt: Any, params:
         VLLMClientError: If vLLM refuses the prompt or the parameters.
         EngineDeadError: If the engine core is gone.
     """
-    request = await _prepared(llm, request_id, prompt, params)
+    request = await _prepared(llm, request_id, prompt, params, lora)
     llm.output_processor.add_request(request, None, None, 0, sink)
     await llm.engine_core.add_request_async(request)
 
 
 async def go_on(
-    llm: Any, sink: StepSink, request_id: str, prompt: Any, params: Any, *, begun: Sequence[int]
+    llm: Any,
+    sink: StepSink,
+    request_id: str,
+    prompt: Any,
+    params: Any,
+    *,
+    lora: Any = None,
+    begun: Sequence[int],
 ) -> tuple[str, str, bool] | None:
     """Give vLLM a request whose first tokens were made elsewhere; see `submit` for the rest.
 
@@ -74,7 +83,7 @@ async def go_on(
     params_left.max_tokens = max(1, params.max_tokens - len(begun))
     params_left.min_tokens = max(0, params.min_tokens - len(begun))
     given = {**prompt, "prompt_token_ids": [*prompt["prompt_token_ids"], *([] if whole else begun)]}
-    request = await _prepared(llm, request_id, given, params_left)
+    request = await _prepared(llm, request_id, given, params_left, lora)
     told = copy(request)
     told.prompt_token_ids = list(prompt["prompt_token_ids"])
     told.sampling_params = params
@@ -92,9 +101,11 @@ async def go_on(
     return None
 
 
-async def _prepared(llm: Any, request_id: str, prompt: Any, params: Any) -> Any:
+async def _prepared(llm: Any, request_id: str, prompt: Any, params: Any, lora: Any) -> Any:
     tasks = await llm.get_supported_tasks()
-    request = llm.input_processor.process_inputs(request_id, prompt, params, supported_tasks=tasks)
+    request = llm.input_processor.process_inputs(
+        request_id, prompt, params, supported_tasks=tasks, lora_request=lora
+    )
     llm.input_processor.assign_request_id(request)
     llm._run_output_handler()
     llm.check_admission(request_id=request.request_id)

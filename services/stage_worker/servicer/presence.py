@@ -9,6 +9,7 @@ from services.stage_worker.engines.base import Capabilities, EngineConfig, Model
 from services.stage_worker.translate import card_to_proto, limits_to_proto, load_to_proto
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.ids import Incarnation
+from stagemesh.wire import gate_to_proto
 
 __all__ = ["Presence"]
 
@@ -53,6 +54,7 @@ class Presence:
             state=link_pb2.ProcessState.ValueType(self._core.state),
             worker=self._card,
             payload_address=self._payload_address,
+            gate=gate_to_proto(self._core.gate),
         )
 
     def ping(self) -> link_pb2.Ping:
@@ -62,4 +64,5 @@ class Presence:
             state=link_pb2.ProcessState.ValueType(self._core.state),
             load=load_to_proto(self._core.attempts.load(steps), self._core.slots_free),
             steps=steps,
+            gate=gate_to_proto(self._core.gate),
         )

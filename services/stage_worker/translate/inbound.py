@@ -5,6 +5,8 @@ from typing import Final
 
 from services.stage_worker.core.events import (
     AbortAsked,
+    ControlAsked,
+    ControlRefused,
     Event,
     FenceRaised,
     LinkAttached,
@@ -15,12 +17,13 @@ from services.stage_worker.core.events import (
 )
 from services.stage_worker.core.submission import RoleSpec, Source, Submission
 from services.stage_worker.engines.base import ResumeContract
-from stagemesh.api.types.v1 import link_pb2
+from stagemesh.api.types.v1 import control_pb2, link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import LaneJournal
 from stagemesh.media import Modality, Params, Request, split_lane
 from stagemesh.outcome import ErrorInfo, error_for
 from stagemesh.wire import (
+    call_from_proto,
     lane_mark_from_proto,
     options_from_proto,
     params_from_proto,
@@ -59,6 +62,8 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
     match frame.WhichOneof("kind"):
         case "submit":
             return _submitted(link, frame.submit)
+        case "control":
+            return _control_asked(link, frame.control)
         case "abort":
             return AbortAsked(
                 link=link,
@@ -66,6 +71,14 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
                 cause=frame.abort.cause,
                 partials=frame.abort.partials,
             )
+        case "ping" | "go_away" | None:  # None is a kind that only a newer peer knows.
+            return None
+        case _:
+            return _of_a_request(link, frame)
+
+
+def _of_a_request(link: int, frame: link_pb2.Frame) -> Event:
+    match frame.WhichOneof("kind"):
         case "fence":
             fence = frame.fence
             return FenceRaised(
@@ -85,10 +98,19 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
                 epoch=release.epoch,
                 handle_ids=tuple(release.handle_ids),
             )
-        case "ping" | "go_away" | None:  # None is a kind that only a newer peer knows.
-            return None
         case other:
             raise _broken_protocol(f"an orchestrator sent a frame of kind {other}")
+
+
+def _control_asked(link: int, frame: control_pb2.Control) -> ControlAsked | ControlRefused:
+    """Read a control call; one that cannot be read is refused."""
+    try:
+        call = call_from_proto(frame)
+    except MeshError as error:
+        return ControlRefused(link=link, control_id=frame.control_id, error=error.info)
+    return ControlAsked(
+        link=link, control_id=frame.control_id, call=call, timeout_s=frame.timeout_s
+    )
 
 
 def _submitted(link: int, frame: link_pb2.Submit) -> Submitted | SubmissionRefused:

@@ -2,6 +2,7 @@
 
 from services.stage_worker.core.effects import (
     SayGoAway,
+    SendControlled,
     SendFenced,
     SendHandBack,
     SendHandleLost,
@@ -9,16 +10,24 @@ from services.stage_worker.core.effects import (
     SendUnknown,
 )
 from stagemesh.api.types.v1 import link_pb2
-from stagemesh.wire import terminal_to_proto
+from stagemesh.wire import answer_to_proto, terminal_to_proto
 
 __all__ = ["FrameEffect", "frame_of"]
 
-FrameEffect = SayGoAway | SendFenced | SendHandBack | SendHandleLost | SendTerminal | SendUnknown
+_OfAKey = SayGoAway | SendFenced | SendHandBack | SendHandleLost | SendTerminal | SendUnknown
+
+FrameEffect = SendControlled | _OfAKey
 """Effects that are one frame on their link."""
 
 
 def frame_of(effect: FrameEffect) -> link_pb2.Frame:
     """Make the frame that tells an orchestrator of an effect."""
+    if isinstance(effect, SendControlled):
+        return link_pb2.Frame(controlled=answer_to_proto(effect.control_id, effect.answer))
+    return _of_a_key(effect)
+
+
+def _of_a_key(effect: _OfAKey) -> link_pb2.Frame:
     match effect:
         case SendTerminal():
             return link_pb2.Frame(terminal=terminal_to_proto(effect.slot, effect.terminal))

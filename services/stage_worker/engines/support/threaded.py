@@ -23,6 +23,7 @@ from services.stage_worker.engines.base import (
 )
 from services.stage_worker.engines.support.job import Job
 from services.stage_worker.engines.support.steps import Steps
+from stagemesh.control import Answer, Call
 from stagemesh.errors import MeshError
 from stagemesh.outcome import error_for
 
@@ -116,6 +117,10 @@ class ThreadedEngine(ABC):
     def outputs(self) -> AsyncIterator[list[Piece]]:
         """Yield what the compute threads made."""
         return self._steps.read()
+
+    async def control(self, call: Call) -> Answer:
+        """Never called: no such engine declares a control call."""
+        raise AssertionError(f"no {type(call).__name__}")
 
     def load_report(self) -> LoadReport:
         """Tell how many attempts run and wait."""

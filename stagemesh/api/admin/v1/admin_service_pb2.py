@@ -22,27 +22,88 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2
+from stagemesh.api.types.v1 import control_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_control__pb2
 from stagemesh.api.types.v1 import link_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_link__pb2
+from stagemesh.api.types.v1 import outcome_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_outcome__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*stagemesh/api/admin/v1/admin_service.proto\x12\x16stagemesh.api.admin.v1\x1a\x38stagemesh/api/orchestrator/v1/orchestrator_service.proto\x1a!stagemesh/api/types/v1/link.proto\"$\n\x13ListReplicasRequest\x12\r\n\x05pools\x18\x01 \x03(\t\"\x95\x01\n\x14ListReplicasResponse\x12\x31\n\x08replicas\x18\x01 \x03(\x0b\x32\x1f.stagemesh.api.admin.v1.Replica\x12\x33\n\x0corchestrator\x18\x02 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Hello\x12\x15\n\rrequests_open\x18\x03 \x01(\r\"\x98\x02\n\x07Replica\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x33\n\x05state\x18\x06 \x01(\x0e\x32$.stagemesh.api.types.v1.ProcessState\x12\x11\n\tconnected\x18\x07 \x01(\x08\x12*\n\x04load\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Load\x12\x10\n\x08inflight\x18\t \x01(\r\x12\x32\n\x06worker\x18\n \x01(\x0b\x32\".stagemesh.api.types.v1.WorkerCard\"+\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\\\n\x16\x45xplainRequestResponse\x12\x42\n\x07request\x18\x01 \x01(\x0b\x32\x31.stagemesh.api.orchestrator.v1.GetRequestResponse2\xea\x01\n\x0c\x41\x64minService\x12i\n\x0cListReplicas\x12+.stagemesh.api.admin.v1.ListReplicasRequest\x1a,.stagemesh.api.admin.v1.ListReplicasResponse\x12o\n\x0e\x45xplainRequest\x12-.stagemesh.api.admin.v1.ExplainRequestRequest\x1a..stagemesh.api.admin.v1.ExplainRequestResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*stagemesh/api/admin/v1/admin_service.proto\x12\x16stagemesh.api.admin.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x38stagemesh/api/orchestrator/v1/orchestrator_service.proto\x1a$stagemesh/api/types/v1/control.proto\x1a!stagemesh/api/types/v1/link.proto\x1a$stagemesh/api/types/v1/outcome.proto\"$\n\x13ListReplicasRequest\x12\r\n\x05pools\x18\x01 \x03(\t\"\x95\x01\n\x14ListReplicasResponse\x12\x31\n\x08replicas\x18\x01 \x03(\x0b\x32\x1f.stagemesh.api.admin.v1.Replica\x12\x33\n\x0corchestrator\x18\x02 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Hello\x12\x15\n\rrequests_open\x18\x03 \x01(\r\"\xc4\x02\n\x07Replica\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x33\n\x05state\x18\x06 \x01(\x0e\x32$.stagemesh.api.types.v1.ProcessState\x12\x11\n\tconnected\x18\x07 \x01(\x08\x12*\n\x04load\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Load\x12\x10\n\x08inflight\x18\t \x01(\r\x12\x32\n\x06worker\x18\n \x01(\x0b\x32\".stagemesh.api.types.v1.WorkerCard\x12*\n\x04gate\x18\x0b \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Gate\"\x1d\n\x0cWatchRequest\x12\r\n\x05pools\x18\x01 \x03(\t\"\x85\x01\n\rWatchResponse\x12\x31\n\x08replicas\x18\x01 \x03(\x0b\x32\x1f.stagemesh.api.admin.v1.Replica\x12\x0c\n\x04gone\x18\x02 \x03(\t\x12\x33\n\x0corchestrator\x18\x03 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Hello\"\xe3\x01\n\rReplicaResult\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x30\n\x05\x65rror\x18\x04 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\x12\x31\n\x08\x61\x64\x61pters\x18\x05 \x03(\x0b\x32\x1f.stagemesh.api.types.v1.Adapter\x12&\n\x05value\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x0e\n\x06took_s\x18\x07 \x01(\x01\"t\n\x0cPauseRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12/\n\x04mode\x18\x03 \x01(\x0e\x32!.stagemesh.api.types.v1.PauseModeB\x0c\n\n_timeout_s\"G\n\rPauseResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"D\n\rResumeRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"H\n\x0eResumeResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"\x91\x01\n\x0cSleepRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05level\x18\x03 \x01(\r\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12/\n\x04mode\x18\x05 \x01(\x0e\x32!.stagemesh.api.types.v1.PauseModeB\x0c\n\n_timeout_s\"G\n\rSleepResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"R\n\rWakeUpRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04tags\x18\x03 \x03(\tB\x0c\n\n_timeout_s\"H\n\x0eWakeUpResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"H\n\x11ResetCacheRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"L\n\x12ResetCacheResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"{\n\x12LoadAdapterRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x30\n\x07\x61\x64\x61pter\x18\x03 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.AdapterB\x0c\n\n_timeout_s\"M\n\x13LoadAdapterResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"Y\n\x14UnloadAdapterRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x03 \x01(\tB\x0c\n\n_timeout_s\"O\n\x15UnloadAdapterResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"J\n\x13ListAdaptersRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"N\n\x14ListAdaptersResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"J\n\x13StartProfileRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"N\n\x14StartProfileResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"I\n\x12StopProfileRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_timeout_s\"M\n\x13StopProfileResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"\x86\x01\n\x15\x43ollectiveCallRequest\x12\r\n\x05pools\x18\x01 \x03(\t\x12\x16\n\ttimeout_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x03 \x01(\t\x12*\n\targuments\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructB\x0c\n\n_timeout_s\"P\n\x16\x43ollectiveCallResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"[\n\x0c\x44rainRequest\x12\x13\n\x0breplica_ids\x18\x01 \x03(\t\x12\x14\n\x0corchestrator\x18\x02 \x01(\x08\x12\x14\n\x07\x64rain_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\n\n\x08_drain_s\"^\n\rDrainResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\x12\x15\n\rrequests_open\x18\x02 \x01(\r\";\n\x0eUndrainRequest\x12\x13\n\x0breplica_ids\x18\x01 \x03(\t\x12\x14\n\x0corchestrator\x18\x02 \x01(\x08\"I\n\x0fUndrainResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.stagemesh.api.admin.v1.ReplicaResult\"+\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\\\n\x16\x45xplainRequestResponse\x12\x42\n\x07request\x18\x01 \x01(\x0b\x32\x31.stagemesh.api.orchestrator.v1.GetRequestResponse2\xbc\x0c\n\x0c\x41\x64minService\x12i\n\x0cListReplicas\x12+.stagemesh.api.admin.v1.ListReplicasRequest\x1a,.stagemesh.api.admin.v1.ListReplicasResponse\x12o\n\x0e\x45xplainRequest\x12-.stagemesh.api.admin.v1.ExplainRequestRequest\x1a..stagemesh.api.admin.v1.ExplainRequestResponse\x12V\n\x05Watch\x12$.stagemesh.api.admin.v1.WatchRequest\x1a%.stagemesh.api.admin.v1.WatchResponse0\x01\x12T\n\x05Pause\x12$.stagemesh.api.admin.v1.PauseRequest\x1a%.stagemesh.api.admin.v1.PauseResponse\x12W\n\x06Resume\x12%.stagemesh.api.admin.v1.ResumeRequest\x1a&.stagemesh.api.admin.v1.ResumeResponse\x12T\n\x05Sleep\x12$.stagemesh.api.admin.v1.SleepRequest\x1a%.stagemesh.api.admin.v1.SleepResponse\x12W\n\x06WakeUp\x12%.stagemesh.api.admin.v1.WakeUpRequest\x1a&.stagemesh.api.admin.v1.WakeUpResponse\x12\x63\n\nResetCache\x12).stagemesh.api.admin.v1.ResetCacheRequest\x1a*.stagemesh.api.admin.v1.ResetCacheResponse\x12\x66\n\x0bLoadAdapter\x12*.stagemesh.api.admin.v1.LoadAdapterRequest\x1a+.stagemesh.api.admin.v1.LoadAdapterResponse\x12l\n\rUnloadAdapter\x12,.stagemesh.api.admin.v1.UnloadAdapterRequest\x1a-.stagemesh.api.admin.v1.UnloadAdapterResponse\x12i\n\x0cListAdapters\x12+.stagemesh.api.admin.v1.ListAdaptersRequest\x1a,.stagemesh.api.admin.v1.ListAdaptersResponse\x12i\n\x0cStartProfile\x12+.stagemesh.api.admin.v1.StartProfileRequest\x1a,.stagemesh.api.admin.v1.StartProfileResponse\x12\x66\n\x0bStopProfile\x12*.stagemesh.api.admin.v1.StopProfileRequest\x1a+.stagemesh.api.admin.v1.StopProfileResponse\x12o\n\x0e\x43ollectiveCall\x12-.stagemesh.api.admin.v1.CollectiveCallRequest\x1a..stagemesh.api.admin.v1.CollectiveCallResponse\x12T\n\x05\x44rain\x12$.stagemesh.api.admin.v1.DrainRequest\x1a%.stagemesh.api.admin.v1.DrainResponse\x12Z\n\x07Undrain\x12&.stagemesh.api.admin.v1.UndrainRequest\x1a\'.stagemesh.api.admin.v1.UndrainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stagemesh.api.admin.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTREPLICASREQUEST']._serialized_start=163
-  _globals['_LISTREPLICASREQUEST']._serialized_end=199
-  _globals['_LISTREPLICASRESPONSE']._serialized_start=202
-  _globals['_LISTREPLICASRESPONSE']._serialized_end=351
-  _globals['_REPLICA']._serialized_start=354
-  _globals['_REPLICA']._serialized_end=634
-  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=636
-  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=679
-  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=681
-  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=773
-  _globals['_ADMINSERVICE']._serialized_start=776
-  _globals['_ADMINSERVICE']._serialized_end=1010
+  _globals['_LISTREPLICASREQUEST']._serialized_start=269
+  _globals['_LISTREPLICASREQUEST']._serialized_end=305
+  _globals['_LISTREPLICASRESPONSE']._serialized_start=308
+  _globals['_LISTREPLICASRESPONSE']._serialized_end=457
+  _globals['_REPLICA']._serialized_start=460
+  _globals['_REPLICA']._serialized_end=784
+  _globals['_WATCHREQUEST']._serialized_start=786
+  _globals['_WATCHREQUEST']._serialized_end=815
+  _globals['_WATCHRESPONSE']._serialized_start=818
+  _globals['_WATCHRESPONSE']._serialized_end=951
+  _globals['_REPLICARESULT']._serialized_start=954
+  _globals['_REPLICARESULT']._serialized_end=1181
+  _globals['_PAUSEREQUEST']._serialized_start=1183
+  _globals['_PAUSEREQUEST']._serialized_end=1299
+  _globals['_PAUSERESPONSE']._serialized_start=1301
+  _globals['_PAUSERESPONSE']._serialized_end=1372
+  _globals['_RESUMEREQUEST']._serialized_start=1374
+  _globals['_RESUMEREQUEST']._serialized_end=1442
+  _globals['_RESUMERESPONSE']._serialized_start=1444
+  _globals['_RESUMERESPONSE']._serialized_end=1516
+  _globals['_SLEEPREQUEST']._serialized_start=1519
+  _globals['_SLEEPREQUEST']._serialized_end=1664
+  _globals['_SLEEPRESPONSE']._serialized_start=1666
+  _globals['_SLEEPRESPONSE']._serialized_end=1737
+  _globals['_WAKEUPREQUEST']._serialized_start=1739
+  _globals['_WAKEUPREQUEST']._serialized_end=1821
+  _globals['_WAKEUPRESPONSE']._serialized_start=1823
+  _globals['_WAKEUPRESPONSE']._serialized_end=1895
+  _globals['_RESETCACHEREQUEST']._serialized_start=1897
+  _globals['_RESETCACHEREQUEST']._serialized_end=1969
+  _globals['_RESETCACHERESPONSE']._serialized_start=1971
+  _globals['_RESETCACHERESPONSE']._serialized_end=2047
+  _globals['_LOADADAPTERREQUEST']._serialized_start=2049
+  _globals['_LOADADAPTERREQUEST']._serialized_end=2172
+  _globals['_LOADADAPTERRESPONSE']._serialized_start=2174
+  _globals['_LOADADAPTERRESPONSE']._serialized_end=2251
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=2253
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=2342
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=2344
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=2423
+  _globals['_LISTADAPTERSREQUEST']._serialized_start=2425
+  _globals['_LISTADAPTERSREQUEST']._serialized_end=2499
+  _globals['_LISTADAPTERSRESPONSE']._serialized_start=2501
+  _globals['_LISTADAPTERSRESPONSE']._serialized_end=2579
+  _globals['_STARTPROFILEREQUEST']._serialized_start=2581
+  _globals['_STARTPROFILEREQUEST']._serialized_end=2655
+  _globals['_STARTPROFILERESPONSE']._serialized_start=2657
+  _globals['_STARTPROFILERESPONSE']._serialized_end=2735
+  _globals['_STOPPROFILEREQUEST']._serialized_start=2737
+  _globals['_STOPPROFILEREQUEST']._serialized_end=2810
+  _globals['_STOPPROFILERESPONSE']._serialized_start=2812
+  _globals['_STOPPROFILERESPONSE']._serialized_end=2889
+  _globals['_COLLECTIVECALLREQUEST']._serialized_start=2892
+  _globals['_COLLECTIVECALLREQUEST']._serialized_end=3026
+  _globals['_COLLECTIVECALLRESPONSE']._serialized_start=3028
+  _globals['_COLLECTIVECALLRESPONSE']._serialized_end=3108
+  _globals['_DRAINREQUEST']._serialized_start=3110
+  _globals['_DRAINREQUEST']._serialized_end=3201
+  _globals['_DRAINRESPONSE']._serialized_start=3203
+  _globals['_DRAINRESPONSE']._serialized_end=3297
+  _globals['_UNDRAINREQUEST']._serialized_start=3299
+  _globals['_UNDRAINREQUEST']._serialized_end=3358
+  _globals['_UNDRAINRESPONSE']._serialized_start=3360
+  _globals['_UNDRAINRESPONSE']._serialized_end=3433
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=3435
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=3478
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=3480
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=3572
+  _globals['_ADMINSERVICE']._serialized_start=3575
+  _globals['_ADMINSERVICE']._serialized_end=5171
 # @@protoc_insertion_point(module_scope)

@@ -27,6 +27,11 @@ if _version_not_supported:
 
 class AdminServiceStub:
     """Shows and steers what runs where.
+
+    A call that names pools goes to all their replicas at once and gives one result for each. No pool
+    named means every pool, and one named twice counts once. A pool that the mesh does not have is
+    INVALID_ARGUMENT, before anything is done. `timeout_s` is for the whole call; unset it is 30, and
+    0 means that nothing is waited for.
     """
 
     def __init__(self, channel):
@@ -45,10 +50,85 @@ class AdminServiceStub:
                 request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.SerializeToString,
                 response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/stagemesh.api.admin.v1.AdminService/Watch',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchResponse.FromString,
+                _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/Pause',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/Resume',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeResponse.FromString,
+                _registered_method=True)
+        self.Sleep = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/Sleep',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepResponse.FromString,
+                _registered_method=True)
+        self.WakeUp = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/WakeUp',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpResponse.FromString,
+                _registered_method=True)
+        self.ResetCache = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/ResetCache',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheResponse.FromString,
+                _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/LoadAdapter',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterResponse.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/UnloadAdapter',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterResponse.FromString,
+                _registered_method=True)
+        self.ListAdapters = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/ListAdapters',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersResponse.FromString,
+                _registered_method=True)
+        self.StartProfile = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/StartProfile',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileResponse.FromString,
+                _registered_method=True)
+        self.StopProfile = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/StopProfile',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileResponse.FromString,
+                _registered_method=True)
+        self.CollectiveCall = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/CollectiveCall',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/Drain',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/Undrain',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
     """Shows and steers what runs where.
+
+    A call that names pools goes to all their replicas at once and gives one result for each. No pool
+    named means every pool, and one named twice counts once. A pool that the mesh does not have is
+    INVALID_ARGUMENT, before anything is done. `timeout_s` is for the whole call; unset it is 30, and
+    0 means that nothing is waited for.
     """
 
     def ListReplicas(self, request, context):
@@ -60,6 +140,104 @@ class AdminServiceServicer:
 
     def ExplainRequest(self, request, context):
         """Tells what happened to a request at this orchestrator, whosever it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Lists the replicas, and then those that have changed, whenever some have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Takes nothing new until Resume. New replicas of the pools are paused too, until it is undone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Takes new requests again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Sleep(self, request, context):
+        """Gives memory back. Runs only once nothing runs: attempts are aborted or waited for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WakeUp(self, request, context):
+        """Brings back what Sleep gave away. New requests are taken after Resume only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetCache(self, request, context):
+        """Forgets what engines keep of prompts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadAdapter(self, request, context):
+        """Makes a LoRA adapter known.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Makes a LoRA adapter unknown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAdapters(self, request, context):
+        """Lists the LoRA adapters of each replica.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartProfile(self, request, context):
+        """Begins to write a profile of each engine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopProfile(self, request, context):
+        """Ends the profile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectiveCall(self, request, context):
+        """Calls something of the engines' own that the mesh file allows by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Takes replicas, or the orchestrator that is called, out without losing a request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
+        """Takes them in again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +256,76 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.FromString,
                     response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.SerializeToString,
             ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchResponse.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Sleep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sleep,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepResponse.SerializeToString,
+            ),
+            'WakeUp': grpc.unary_unary_rpc_method_handler(
+                    servicer.WakeUp,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpResponse.SerializeToString,
+            ),
+            'ResetCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetCache,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheResponse.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterResponse.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterResponse.SerializeToString,
+            ),
+            'ListAdapters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAdapters,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersResponse.SerializeToString,
+            ),
+            'StartProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartProfile,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileResponse.SerializeToString,
+            ),
+            'StopProfile': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopProfile,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileResponse.SerializeToString,
+            ),
+            'CollectiveCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectiveCall,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainResponse.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'stagemesh.api.admin.v1.AdminService', rpc_method_handlers)
@@ -88,6 +336,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
     """Shows and steers what runs where.
+
+    A call that names pools goes to all their replicas at once and gives one result for each. No pool
+    named means every pool, and one named twice counts once. A pool that the mesh does not have is
+    INVALID_ARGUMENT, before anything is done. `timeout_s` is for the whole call; unset it is 30, and
+    0 means that nothing is waited for.
     """
 
     @staticmethod
@@ -134,6 +387,384 @@ class AdminService:
             '/stagemesh.api.admin.v1.AdminService/ExplainRequest',
             stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.SerializeToString,
             stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Watch',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Pause',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.PauseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Resume',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Sleep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Sleep',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.SleepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WakeUp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/WakeUp',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.WakeUpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/ResetCache',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ResetCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/LoadAdapter',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.LoadAdapterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/UnloadAdapter',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UnloadAdapterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAdapters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/ListAdapters',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListAdaptersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/StartProfile',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StartProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopProfile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/StopProfile',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.StopProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectiveCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/CollectiveCall',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.CollectiveCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Drain',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/Undrain',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.UndrainResponse.FromString,
             options,
             channel_credentials,
             insecure,

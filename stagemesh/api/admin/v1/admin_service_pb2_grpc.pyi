@@ -13,16 +13,56 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Shows and steers what runs where."""
+    """Shows and steers what runs where.
+
+    A call that names pools goes to all their replicas at once and gives one result for each. No pool
+    named means every pool, and one named twice counts once. A pool that the mesh does not have is
+    INVALID_ARGUMENT, before anything is done. `timeout_s` is for the whole call; unset it is 30, and
+    0 means that nothing is waited for.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListReplicas: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListReplicasRequest, _admin_service_pb2.ListReplicasResponse]
     """Lists the replicas that this orchestrator knows."""
     ExplainRequest: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ExplainRequestRequest, _admin_service_pb2.ExplainRequestResponse]
     """Tells what happened to a request at this orchestrator, whosever it is."""
+    Watch: _aio.UnaryStreamMultiCallable[_admin_service_pb2.WatchRequest, _admin_service_pb2.WatchResponse]
+    """Lists the replicas, and then those that have changed, whenever some have."""
+    Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
+    """Takes nothing new until Resume. New replicas of the pools are paused too, until it is undone."""
+    Resume: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ResumeRequest, _admin_service_pb2.ResumeResponse]
+    """Takes new requests again."""
+    Sleep: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SleepRequest, _admin_service_pb2.SleepResponse]
+    """Gives memory back. Runs only once nothing runs: attempts are aborted or waited for."""
+    WakeUp: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.WakeUpRequest, _admin_service_pb2.WakeUpResponse]
+    """Brings back what Sleep gave away. New requests are taken after Resume only."""
+    ResetCache: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ResetCacheRequest, _admin_service_pb2.ResetCacheResponse]
+    """Forgets what engines keep of prompts."""
+    LoadAdapter: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.LoadAdapterRequest, _admin_service_pb2.LoadAdapterResponse]
+    """Makes a LoRA adapter known."""
+    UnloadAdapter: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.UnloadAdapterRequest, _admin_service_pb2.UnloadAdapterResponse]
+    """Makes a LoRA adapter unknown."""
+    ListAdapters: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListAdaptersRequest, _admin_service_pb2.ListAdaptersResponse]
+    """Lists the LoRA adapters of each replica."""
+    StartProfile: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.StartProfileRequest, _admin_service_pb2.StartProfileResponse]
+    """Begins to write a profile of each engine."""
+    StopProfile: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.StopProfileRequest, _admin_service_pb2.StopProfileResponse]
+    """Ends the profile."""
+    CollectiveCall: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CollectiveCallRequest, _admin_service_pb2.CollectiveCallResponse]
+    """Calls something of the engines' own that the mesh file allows by name."""
+    Drain: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DrainRequest, _admin_service_pb2.DrainResponse]
+    """Takes replicas, or the orchestrator that is called, out without losing a request."""
+    Undrain: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.UndrainRequest, _admin_service_pb2.UndrainResponse]
+    """Takes them in again."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Shows and steers what runs where."""
+    """Shows and steers what runs where.
+
+    A call that names pools goes to all their replicas at once and gives one result for each. No pool
+    named means every pool, and one named twice counts once. A pool that the mesh does not have is
+    INVALID_ARGUMENT, before anything is done. `timeout_s` is for the whole call; unset it is 30, and
+    0 means that nothing is waited for.
+    """
 
     @_abc_1.abstractmethod
     def ListReplicas(
@@ -39,5 +79,117 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_admin_service_pb2.ExplainRequestRequest, _abc.Awaitable[_admin_service_pb2.ExplainRequestResponse]],
     ) -> _abc.Awaitable[_admin_service_pb2.ExplainRequestResponse]:
         """Tells what happened to a request at this orchestrator, whosever it is."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _admin_service_pb2.WatchRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.WatchRequest, _abc.AsyncIterator[_admin_service_pb2.WatchResponse]],
+    ) -> _abc.AsyncIterator[_admin_service_pb2.WatchResponse]:
+        """Lists the replicas, and then those that have changed, whenever some have."""
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _admin_service_pb2.PauseRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.PauseRequest, _abc.Awaitable[_admin_service_pb2.PauseResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.PauseResponse]:
+        """Takes nothing new until Resume. New replicas of the pools are paused too, until it is undone."""
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _admin_service_pb2.ResumeRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.ResumeRequest, _abc.Awaitable[_admin_service_pb2.ResumeResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.ResumeResponse]:
+        """Takes new requests again."""
+
+    @_abc_1.abstractmethod
+    def Sleep(
+        self,
+        request: _admin_service_pb2.SleepRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.SleepRequest, _abc.Awaitable[_admin_service_pb2.SleepResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.SleepResponse]:
+        """Gives memory back. Runs only once nothing runs: attempts are aborted or waited for."""
+
+    @_abc_1.abstractmethod
+    def WakeUp(
+        self,
+        request: _admin_service_pb2.WakeUpRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.WakeUpRequest, _abc.Awaitable[_admin_service_pb2.WakeUpResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.WakeUpResponse]:
+        """Brings back what Sleep gave away. New requests are taken after Resume only."""
+
+    @_abc_1.abstractmethod
+    def ResetCache(
+        self,
+        request: _admin_service_pb2.ResetCacheRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.ResetCacheRequest, _abc.Awaitable[_admin_service_pb2.ResetCacheResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.ResetCacheResponse]:
+        """Forgets what engines keep of prompts."""
+
+    @_abc_1.abstractmethod
+    def LoadAdapter(
+        self,
+        request: _admin_service_pb2.LoadAdapterRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.LoadAdapterRequest, _abc.Awaitable[_admin_service_pb2.LoadAdapterResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.LoadAdapterResponse]:
+        """Makes a LoRA adapter known."""
+
+    @_abc_1.abstractmethod
+    def UnloadAdapter(
+        self,
+        request: _admin_service_pb2.UnloadAdapterRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.UnloadAdapterRequest, _abc.Awaitable[_admin_service_pb2.UnloadAdapterResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.UnloadAdapterResponse]:
+        """Makes a LoRA adapter unknown."""
+
+    @_abc_1.abstractmethod
+    def ListAdapters(
+        self,
+        request: _admin_service_pb2.ListAdaptersRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.ListAdaptersRequest, _abc.Awaitable[_admin_service_pb2.ListAdaptersResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.ListAdaptersResponse]:
+        """Lists the LoRA adapters of each replica."""
+
+    @_abc_1.abstractmethod
+    def StartProfile(
+        self,
+        request: _admin_service_pb2.StartProfileRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.StartProfileRequest, _abc.Awaitable[_admin_service_pb2.StartProfileResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.StartProfileResponse]:
+        """Begins to write a profile of each engine."""
+
+    @_abc_1.abstractmethod
+    def StopProfile(
+        self,
+        request: _admin_service_pb2.StopProfileRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.StopProfileRequest, _abc.Awaitable[_admin_service_pb2.StopProfileResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.StopProfileResponse]:
+        """Ends the profile."""
+
+    @_abc_1.abstractmethod
+    def CollectiveCall(
+        self,
+        request: _admin_service_pb2.CollectiveCallRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.CollectiveCallRequest, _abc.Awaitable[_admin_service_pb2.CollectiveCallResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.CollectiveCallResponse]:
+        """Calls something of the engines' own that the mesh file allows by name."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _admin_service_pb2.DrainRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.DrainRequest, _abc.Awaitable[_admin_service_pb2.DrainResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.DrainResponse]:
+        """Takes replicas, or the orchestrator that is called, out without losing a request."""
+
+    @_abc_1.abstractmethod
+    def Undrain(
+        self,
+        request: _admin_service_pb2.UndrainRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.UndrainRequest, _abc.Awaitable[_admin_service_pb2.UndrainResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.UndrainResponse]:
+        """Takes them in again."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

@@ -13,6 +13,7 @@ from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from stagemesh.api.types.v1 import control_pb2 as _control_pb2
 from stagemesh.api.types.v1 import media_pb2 as _media_pb2
 from stagemesh.api.types.v1 import outcome_pb2 as _outcome_pb2
 from stagemesh.api.types.v1 import request_pb2 as _request_pb2
@@ -78,6 +79,10 @@ class _ProcessStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProcessS
     PROCESS_STATE_READY: _ProcessState.ValueType  # 2
     PROCESS_STATE_DRAINING: _ProcessState.ValueType  # 3
     PROCESS_STATE_STALLED: _ProcessState.ValueType  # 4
+    PROCESS_STATE_PAUSED: _ProcessState.ValueType  # 5
+    """By an operator, until a resume."""
+    PROCESS_STATE_ASLEEP: _ProcessState.ValueType  # 6
+    """By an operator, until it is woken up and resumed."""
 
 class ProcessState(_ProcessState, metaclass=_ProcessStateEnumTypeWrapper):
     """Whether a process takes new work."""
@@ -87,6 +92,10 @@ PROCESS_STATE_STARTING: ProcessState.ValueType  # 1
 PROCESS_STATE_READY: ProcessState.ValueType  # 2
 PROCESS_STATE_DRAINING: ProcessState.ValueType  # 3
 PROCESS_STATE_STALLED: ProcessState.ValueType  # 4
+PROCESS_STATE_PAUSED: ProcessState.ValueType  # 5
+"""By an operator, until a resume."""
+PROCESS_STATE_ASLEEP: ProcessState.ValueType  # 6
+"""By an operator, until it is woken up and resumed."""
 Global___ProcessState: _TypeAlias = ProcessState  # noqa: Y015
 
 class _ResumeContract:
@@ -339,6 +348,8 @@ class Frame(_message.Message):
     PLACED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     HAND_BACK_FIELD_NUMBER: _builtins.int
+    CONTROL_FIELD_NUMBER: _builtins.int
+    CONTROLLED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -377,6 +388,10 @@ class Frame(_message.Message):
     def reset(self) -> Global___Reset: ...
     @_builtins.property
     def hand_back(self) -> Global___HandBack: ...
+    @_builtins.property
+    def control(self) -> _control_pb2.Control: ...
+    @_builtins.property
+    def controlled(self) -> _control_pb2.Controlled: ...
     def __init__(
         self,
         *,
@@ -399,12 +414,14 @@ class Frame(_message.Message):
         placed: Global___Placed | None = ...,
         reset: Global___Reset | None = ...,
         hand_back: Global___HandBack | None = ...,
+        control: _control_pb2.Control | None = ...,
+        controlled: _control_pb2.Controlled | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "control", "controlled"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -427,6 +444,7 @@ class Hello(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     PIPELINES_FIELD_NUMBER: _builtins.int
     PAYLOAD_ADDRESS_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
     service: Global___ServiceKind.ValueType
     id: _builtins.str
     """The replica, orchestrator or gateway id."""
@@ -449,6 +467,10 @@ class Hello(_message.Message):
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishedPipeline]:
         """What an orchestrator serves."""
 
+    @_builtins.property
+    def gate(self) -> _control_pb2.Gate:
+        """Of a worker."""
+
     def __init__(
         self,
         *,
@@ -463,10 +485,11 @@ class Hello(_message.Message):
         worker: Global___WorkerCard | None = ...,
         pipelines: _abc.Iterable[Global___PublishedPipeline] | None = ...,
         payload_address: _builtins.str = ...,
+        gate: _control_pb2.Gate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "limits", b"limits", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "incarnation", b"incarnation", "limits", b"limits", "payload_address", b"payload_address", "pid", b"pid", "pipelines", b"pipelines", "protocol", b"protocol", "service", b"service", "state", b"state", "version", b"version", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "id", b"id", "incarnation", b"incarnation", "limits", b"limits", "payload_address", b"payload_address", "pid", b"pid", "pipelines", b"pipelines", "protocol", b"protocol", "service", b"service", "state", b"state", "version", b"version", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -545,6 +568,9 @@ class Capabilities(_message.Message):
     DETERMINISTIC_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    CONTROLS_FIELD_NUMBER: _builtins.int
+    SLEEP_TAGS_FIELD_NUMBER: _builtins.int
+    COLLECTIVE_CALLS_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     stream_input: _builtins.bool
     stream_output: _builtins.bool
@@ -558,6 +584,18 @@ class Capabilities(_message.Message):
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
     @_builtins.property
     def output_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
+    @_builtins.property
+    def controls(self) -> _containers.RepeatedScalarFieldContainer[_control_pb2.ControlKind.ValueType]:
+        """Which control calls it carries out."""
+
+    @_builtins.property
+    def sleep_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What of it can sleep."""
+
+    @_builtins.property
+    def collective_calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names that CollectiveCall may use; none by default."""
+
     @_builtins.property
     def params(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Which fields of Params it minds, as in "sampling.temperature"; empty means: not told."""
@@ -573,11 +611,14 @@ class Capabilities(_message.Message):
         deterministic: _builtins.bool = ...,
         slots: _builtins.int = ...,
         context_tokens_max: _builtins.int = ...,
+        controls: _abc.Iterable[_control_pb2.ControlKind.ValueType] | None = ...,
+        sleep_tags: _abc.Iterable[_builtins.str] | None = ...,
+        collective_calls: _abc.Iterable[_builtins.str] | None = ...,
         params: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens_max", b"context_tokens_max", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "params", b"params", "resume_contract", b"resume_contract", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collective_calls", b"collective_calls", "context_tokens_max", b"context_tokens_max", "controls", b"controls", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "params", b"params", "resume_contract", b"resume_contract", "sleep_tags", b"sleep_tags", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -635,6 +676,7 @@ class Ping(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     HAS_PIPELINES_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
     state: Global___ProcessState.ValueType
     steps: _builtins.int
     """Engine steps since the start; work in flight and no step for long means a stall."""
@@ -644,6 +686,10 @@ class Ping(_message.Message):
     def load(self) -> Global___Load: ...
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishedPipeline]: ...
+    @_builtins.property
+    def gate(self) -> _control_pb2.Gate:
+        """Of a worker; not set by an orchestrator."""
+
     def __init__(
         self,
         *,
@@ -652,10 +698,11 @@ class Ping(_message.Message):
         pipelines: _abc.Iterable[Global___PublishedPipeline] | None = ...,
         steps: _builtins.int = ...,
         has_pipelines: _builtins.bool = ...,
+        gate: _control_pb2.Gate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_pipelines", b"has_pipelines", "load", b"load", "pipelines", b"pipelines", "state", b"state", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "has_pipelines", b"has_pipelines", "load", b"load", "pipelines", b"pipelines", "state", b"state", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

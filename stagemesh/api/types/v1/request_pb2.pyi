@@ -354,6 +354,7 @@ class Request(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     STAGE_PARAMS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A published model name: the name of a pipeline."""
     choices: _builtins.int
@@ -367,6 +368,8 @@ class Request(_message.Message):
     """The authenticated tenant, set by the edge."""
     priority: _builtins.int
     """Within the tenant the higher goes first where requests wait; set by the edge."""
+    adapter: _builtins.str
+    """The LoRA adapter for the stages that read the client's input; none by default."""
     @_builtins.property
     def modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]:
         """The modalities wanted back; empty means all that the pipeline gives."""
@@ -395,10 +398,11 @@ class Request(_message.Message):
         tenant: _builtins.str = ...,
         stage_params: _abc.Mapping[_builtins.str, Global___Params] | None = ...,
         priority: _builtins.int = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "priority", b"priority", "seed", b"seed", "seed_explicit", b"seed_explicit", "stage_params", b"stage_params", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "choices", b"choices", "label", b"label", "messages", b"messages", "modalities", b"modalities", "model", b"model", "params", b"params", "priority", b"priority", "seed", b"seed", "seed_explicit", b"seed_explicit", "stage_params", b"stage_params", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,7 +44,8 @@ async def test_an_orchestrator_s_list_comes_as_plain_values() -> None:
     server = await start_server(
         "127.0.0.1:0",
         register=lambda server: admin_service_pb2_grpc.add_AdminServiceServicer_to_server(
-            Admin(), server
+            Admin(),  # type: ignore[abstract]  # It is asked for nothing else.
+            server,
         ),
         services=(),
     )

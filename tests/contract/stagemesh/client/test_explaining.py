@@ -13,7 +13,10 @@ from stagemesh.rpc import start_server
 class Admin(admin_service_pb2_grpc.AdminServiceServicer):
     """Knows one request."""
 
-    ListReplicas = None  # type: ignore[assignment]
+    ListReplicas = Watch = Drain = Undrain = None  # type: ignore[assignment]
+    Pause = Resume = Sleep = WakeUp = ResetCache = None  # type: ignore[assignment]
+    LoadAdapter = UnloadAdapter = ListAdapters = None  # type: ignore[assignment]
+    StartProfile = StopProfile = CollectiveCall = None  # type: ignore[assignment]
 
     async def ExplainRequest(  # noqa: N802 - the name is gRPC's.
         self, request: Any, context: Any

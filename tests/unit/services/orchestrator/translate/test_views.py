@@ -53,7 +53,7 @@ def test_the_cores_judgement_of_a_replica_is_above_what_it_said_at_first() -> No
         address="a",
         link=3,
         hello=HELLO,
-        load=link_pb2.Load(running=2),
+        ping=link_pb2.Ping(load=link_pb2.Load(running=2)),
     )
     replica = replica_to_proto(known, view(WorkerState.STALLED))
 

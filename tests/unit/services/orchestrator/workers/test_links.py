@@ -128,8 +128,8 @@ async def test_the_load_of_a_ping_is_reported_and_shown() -> None:
 
     assert len(events_of(bench, ReplicaReported)) == 1
     known = bench.links.known("127.0.0.1:7000")
-    assert known.load is not None
-    assert known.load.running == 2
+    assert known.ping is not None
+    assert known.ping.load.running == 2
     assert known.hello is not None
     assert known.hello.pid == 77
 

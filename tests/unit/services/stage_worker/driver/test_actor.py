@@ -12,6 +12,7 @@ from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.driver import Driver, Ledger
 from services.stage_worker.engines.base import Piece, ResumeContract
+from stagemesh.control import Answer, ControlKind, ControlSupport, ResetCache
 from stagemesh.errors import MeshError
 from stagemesh.link.core import LaneJournal
 from stagemesh.media import INLINE_BYTES_MAX, Body, Handle, Modality, lane_of
@@ -165,6 +166,39 @@ async def test_an_abort_after_a_submit_in_one_message_reaches_the_engine(tmp_pat
         it.submit()
         it.driver.post(seen.AbortAsked(link=LINK, slot=1, cause="client"))
         assert it.engine.aborted == [it.engine.works[0].attempt]
+
+
+async def test_an_engine_that_cannot_abort_harms_nobody_else(tmp_path: Path) -> None:
+    async with running(tmp_path) as (it, task):
+        it.submit()
+        it.submit(request_id="req_b", slots=(2,))
+        it.engine.abort_with = RuntimeError("broken")
+        it.driver.post(seen.AbortAsked(link=LINK, slot=1, cause="client"))
+        other = it.engine.works[1].attempt
+        it.engine.steps.put_nowait([text_piece(other, end=END)])
+        await it.outlet.until(lambda: it.outlet.of(do.SendRows))
+        assert not task.done()
+
+
+async def test_a_control_call_is_carried_out_beside_attempts(tmp_path: Path) -> None:
+    """An engine that takes its time for one delays no submission and no abort."""
+    async with running(tmp_path) as (it, _):
+        loaded = seen.EngineLoaded(
+            slots=4,
+            contract=ResumeContract.NONE,
+            control=ControlSupport(kinds=frozenset({ControlKind.RESET_CACHE})),
+        )
+        it.driver.post(loaded)
+        asked = seen.ControlAsked(link=LINK, control_id=5, call=ResetCache(), timeout_s=9.0)
+        it.driver.post(asked)
+        it.submit()
+        it.driver.post(seen.AbortAsked(link=LINK, slot=1, cause="client"))
+        assert it.engine.aborted == [it.engine.works[0].attempt]
+        assert it.outlet.of(do.SendControlled) == []
+        it.engine.answers.put_nowait(Answer())
+        await it.outlet.until(lambda: it.outlet.of(do.SendControlled))
+        (answer,) = it.outlet.of(do.SendControlled)
+        assert (answer.control_id, answer.answer.error) == (5, None)
 
 
 async def test_a_tensor_goes_to_the_store_and_a_release_drops_it(tmp_path: Path) -> None:
