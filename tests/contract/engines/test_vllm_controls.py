@@ -1,5 +1,7 @@
 """Control calls on vLLM: what its CPU build can do is done, and the rest is not declared."""
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -111,4 +113,4 @@ async def test_a_profile_is_written_where_the_pool_says(found: Collector, profil
     await found.run(QUESTION, sampling=Sampling(temperature=0.0, tokens_max=2))
     assert await refused(found, StartProfile()) is ErrorCode.CONFLICT
     await found.engine.control(StopProfile())
-    assert list(profiles.iterdir())
+    assert await asyncio.to_thread(os.listdir, profiles)
