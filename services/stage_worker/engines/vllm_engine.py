@@ -79,7 +79,7 @@ class VllmEngine:
         self._steps = Steps()
         self._llm: AsyncLLM | None = None
         self._scratch: Scratch | None = None
-        self._support = options.control(can_sleep=_can_sleep())
+        self._support = options.control(**_platform())
         self._controls: VllmControls | None = None
         # The kernel binds vLLM's processes to the thread that starts them: it lives until `close`.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm")
@@ -172,7 +172,7 @@ class VllmEngine:
         self._steps.close()
 
     def _start(self, folder: Path) -> AsyncLLM:
-        options = self._options.engine_args(can_sleep=_can_sleep())
+        options = self._options.engine_args(**_platform())
         self._scratch = Scratch("vllm")
         with environment(_surroundings(self._scratch.path)):
             self._llm = AsyncLLM.from_engine_args(
@@ -313,8 +313,15 @@ class VllmEngine:
         )
 
 
-def _can_sleep() -> bool:
-    return bool(current_platform.is_sleep_mode_available())
+def _platform() -> dict[str, bool]:
+    """Say what this platform can do of what a pool may ask for.
+
+    vLLM's kernels for the CPU take the index -1, which stands for no adapter, for the last one: an
+    attempt without an adapter in one batch with an attempt that has one gets it too (seen in
+    0.32.0).
+    """
+    can_sleep = bool(current_platform.is_sleep_mode_available())
+    return {"can_sleep": can_sleep, "can_adapt": not current_platform.is_cpu()}
 
 
 def _lora(loaded: Loaded) -> LoRARequest:

@@ -21,6 +21,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tensor_parallel_size: Count | None = None
     enable_prefix_caching: bool | None = None
     enable_lora: bool | None = None
+    """Left out where the platform cannot keep adapters apart: then they are refused, typed."""
     max_loras: Count | None = None
     max_lora_rank: Count | None = None
     enable_sleep_mode: bool | None = None
@@ -32,10 +33,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     step_level: bool = True
     """False consumes the public per-request generators instead of whole engine steps."""
 
-    def control(self, *, can_sleep: bool) -> ControlSupport:
+    def control(self, *, can_sleep: bool, can_adapt: bool) -> ControlSupport:
         """Say which control calls can be carried out on a platform."""
         kinds = {ControlKind.KEEP, ControlKind.RESET_CACHE}
-        if self.enable_lora:
+        if self.enable_lora and can_adapt:
             kinds.add(ControlKind.ADAPTERS)
         if self.profile_dir:
             kinds.add(ControlKind.PROFILE)
@@ -48,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             collective_calls=frozenset(self.collective_calls),
         )
 
-    def engine_args(self, *, can_sleep: bool) -> dict[str, Any]:
+    def engine_args(self, *, can_sleep: bool, can_adapt: bool) -> dict[str, Any]:
         """Give what vLLM itself is told; what is unset is left to its own defaults."""
         ours = {"collective_calls", "profile_dir", "step_level"}
         given = msgspec.structs.asdict(self)
@@ -57,4 +58,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             args["profiler_config"] = {"profiler": "torch", "torch_profiler_dir": self.profile_dir}
         if not can_sleep:
             args.pop("enable_sleep_mode", None)
+        if not can_adapt:
+            args.pop("enable_lora", None)
         return args
