@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lease-s", type=float, metavar="S", help="the workers' own --lease-s")
     parser.add_argument("--payload-bytes-max", type=int, metavar="N")
     parser.add_argument("--payload-directory", metavar="DIR")
+    parser.add_argument("--dump-directory", metavar="DIR", help="where a failing core is dumped")
     parser.add_argument("--log-level", metavar="LEVEL")
     for name in ("insecure", "reflection"):
         parser.add_argument(f"--{name}", action="store_true", default=None)

@@ -15,7 +15,8 @@ from grpc import aio
 from services.orchestrator.core.effects import PublishModels
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.settings import CoreSettings
-from services.orchestrator.driver import Driver, Ledger
+from services.orchestrator.driver import Driver, Dumper, Endings, Ledger, Recorder
+from services.orchestrator.peers import Peers
 from services.orchestrator.servicer import (
     ADMIN_SERVICE,
     CLIENT_SERVICE,
@@ -26,7 +27,9 @@ from services.orchestrator.servicer import (
     GatewayLinkServicer,
     Generation,
     OrchestratorServicer,
+    PeerServicer,
     Presence,
+    Requests,
     register_admin,
     register_clients,
     register_links,
@@ -57,6 +60,7 @@ async def serve(settings: Settings, mesh: Mesh) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, program.stop)
+    loop.add_signal_handler(signal.SIGUSR1, program.dump)
     await program.run()
 
 
@@ -72,22 +76,37 @@ class Program:
         self._error: Exception | None = None
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
-        limits = CoreSettings(
+        self._core_settings = CoreSettings(
             orchestrators=settings.orchestrators,
             slow_s=settings.slow_s,
             stall_s=settings.stall_s,
             lease_s=settings.lease_s,
         )
-        self._core = Orchestrator(mesh, limits)
-        ledger = Ledger(registry, self._presence.readiness())
-        ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
-        ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
-        ledger.watch_kept(self._core.footprint)
+        self._core = Orchestrator(mesh, self._core_settings)
+        self._recorder = Recorder(self._presence.readiness())
+        endings = Endings()
         self._driver = Driver(
-            self._core, observer=ledger, published=self._published, failed=self._fail
+            self._core,
+            observer=self._make_ledger(endings),
+            published=self._published,
+            failed=self._fail,
+            recorder=self._recorder,
         )
+        self._dumper = self._make_dumper()
         self._calls = Calls(self._driver)
         self._gateways = GatewayLinks(self._driver)
+        self._requests = Requests(
+            self._driver,
+            self._core,
+            endings,
+            orchestrator_id=settings.id,
+            incarnation=self._incarnation,
+        )
+        self._source = open_source(settings.discovery)
+        self._open_channel = partial(
+            open_channel, tls=settings.channel_tls, insecure=settings.insecure
+        )
+        self._peers = Peers(settings.id, source=self._source, open_channel=self._open_channel)
         self._pools = self._make_pools()
         self._servers: dict[str, RunningServer] = {}
 
@@ -95,6 +114,10 @@ class Program:
         """Begin to drain; `run` returns when it is done."""
         if not self._over.done():
             self._over.set_result(None)
+
+    def dump(self) -> None:
+        """Write the last inputs of the core down, beside what runs."""
+        self._dumper.write_aside("asked")
 
     async def run(self) -> None:
         """Serve until `stop`, then drain.
@@ -110,9 +133,11 @@ class Program:
             self._calls.attach()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._pools.run(), name="pools")
+                peers = tasks.create_task(self._peers.run(), name="peers")
                 self.ready.set()
                 await self._over
                 await self._drain()
+                peers.cancel()
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
@@ -141,14 +166,14 @@ class Program:
         self, stack: AsyncExitStack, store: PayloadStore, reader: PayloadReader
     ) -> None:
         settings, presence = self._settings, self._presence
-        admin = AdminServicer(self._core, self._pools.known, presence.hello)
+        admin = AdminServicer(self._core, self._pools.known, presence.hello, self._requests)
         links = GatewayLinkServicer(
             self._gateways, hello=presence.hello, ping=presence.news, policy=LinkPolicy()
         )
         clients = OrchestratorServicer(
             Generation(self._mesh, self._calls, store, reader),
-            self._driver,
-            self._core,
+            self._requests,
+            self._peers,
             presence.models,
         )
         opened = partial(self._open_port, stack)
@@ -162,7 +187,7 @@ class Program:
         await opened(
             "link",
             settings.link,
-            partial(register_links, links, PayloadServicer(store)),
+            partial(register_links, links, PeerServicer(self._requests), PayloadServicer(store)),
             LINK_SERVICES,
             reflection=settings.reflection,
         )
@@ -207,6 +232,24 @@ class Program:
             for server in self._servers.values():
                 tasks.create_task(server.stop(FLUSH_S))
 
+    def _make_ledger(self, endings: Endings) -> Ledger:
+        ledger = Ledger(self._registry, self._presence.readiness(), endings.ended)
+        ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in self._mesh.pools})
+        ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
+        ledger.watch_kept(self._core.footprint)
+        return ledger
+
+    def _make_dumper(self) -> Dumper:
+        return Dumper(
+            self._recorder,
+            self._core,
+            directory=self._settings.dump_directory,
+            orchestrator_id=self._settings.id,
+            incarnation=self._incarnation,
+            settings=self._core_settings,
+            revisions={name: one.revision for name, one in self._mesh.pipelines.items()},
+        )
+
     def _portrait(self) -> Portrait:
         return Portrait(
             orchestrator_id=self._settings.id,
@@ -217,15 +260,13 @@ class Program:
         )
 
     def _make_pools(self) -> Pools:
-        settings, presence = self._settings, self._presence
+        presence = self._presence
         return Pools(
             self._driver,
             Submits(self._mesh),
             names=self._mesh.pools,
-            source=open_source(settings.discovery),
-            open_channel=partial(
-                open_channel, tls=settings.channel_tls, insecure=settings.insecure
-            ),
+            source=self._source,
+            open_channel=self._open_channel,
             hello=presence.hello,
             ping=presence.sign_of_life,
             policy=LinkPolicy(),
@@ -251,5 +292,6 @@ class Program:
 
     def _fail(self, error: Exception) -> None:
         self._error = error
+        self._dumper.write(type(error).__name__)
         if not self._over.done():
             self._over.set_exception(error)

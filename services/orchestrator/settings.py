@@ -46,6 +46,8 @@ class Settings:
     """How much large input of gRPC clients is held at once."""
     payload_directory: Path = Path("/dev/shm")
     """Where that input lies."""
+    dump_directory: str = ""
+    """Where the last inputs of the core are written if it fails, or on SIGUSR1; empty: nowhere."""
     insecure: bool = False
     """Allow addresses that are not loopback without TLS."""
     reflection: bool = False

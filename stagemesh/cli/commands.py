@@ -8,8 +8,10 @@ import sys
 from typing import NoReturn
 
 import click
+import msgspec
 from rich.console import Console
 
+from stagemesh.cli.explain import gather_stories, story_text
 from stagemesh.cli.launcher import Launcher
 from stagemesh.cli.meshes import MeshFile, NoMeshFile, read_mesh
 from stagemesh.cli.plan import Size, make_plan, ports_needed
@@ -110,6 +112,31 @@ def status(http: tuple[str, int], as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("request_id")
+@_HTTP
+@click.option("--json", "as_json", is_flag=True, help="A list of objects instead of a timeline.")
+def explain(request_id: str, *, http: tuple[str, int], as_json: bool) -> None:
+    """Tell what happened to a request, also for a while after its end.
+
+    REQUEST_ID is the `x-request-id` of the answer. Every orchestrator of the mesh whose first
+    gateway is at --http is asked; the last owner comes first.
+    """
+    try:
+        processes = read_state(_joined(http))["processes"]
+    except NotRunning as error:
+        _give_up(str(error), code=1)
+    stories, mute = asyncio.run(gather_stories(processes, request_id))
+    for name in mute:
+        click.echo(f"{name} does not answer", err=True)
+    if not stories:
+        _give_up(f"no orchestrator knows of {request_id} (any more)", code=1)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(stories), indent=2))
+        return
+    Console(width=None if sys.stdout.isatty() else 200).print(story_text(stories))
+
+
+@main.command()
 @click.argument("file")
 def validate(file: str) -> None:
     """Check a mesh file and name every mistake with its line."""
@@ -171,6 +198,7 @@ def _run(folder: RunFolder, text: str, mesh: Mesh, size: Size) -> int:
         # A copy, so that a worker that comes back runs what the others run.
         mesh_path=folder.write("mesh.yaml", text),
         discovery_path=folder.path / "discovery.json",
+        dump_path=folder.logs,
         ports=free_ports(ports_needed(mesh, size), besides={port for _, port in size.public}),
         python=sys.executable,
     )

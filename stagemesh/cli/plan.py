@@ -79,13 +79,16 @@ def make_plan(
     *,
     mesh_path: Path,
     discovery_path: Path,
+    dump_path: Path,
     ports: Sequence[int],
     python: str,
 ) -> Plan:
     """Lay out a mesh; `ports` are free ones on loopback, as many as `ports_needed` says."""
     free = iter(f"{_HOST}:{port}" for port in ports)
     workers = tuple(_workers(mesh, mesh_path, free, python))
-    orchestrators = tuple(_orchestrators(size, mesh_path, discovery_path, free, python))
+    paths = ["--mesh", str(mesh_path), "--discovery", f"file:{discovery_path}"]
+    paths += ["--dump-directory", str(dump_path)]
+    orchestrators = tuple(_orchestrators(size, paths, free, python))
     gateways = tuple(_gateways(size, discovery_path, free, python))
     processes = (*workers, *orchestrators, *gateways)
     return Plan(
@@ -142,14 +145,14 @@ def _workers(
 
 
 def _orchestrators(
-    size: Size, mesh_path: Path, discovery_path: Path, free: Iterator[str], python: str
+    size: Size, paths: Sequence[str], free: Iterator[str], python: str
 ) -> Iterator[ProcessSpec]:
     host, first = size.grpc
     for at in range(size.orchestrators):
         name, address = f"orchestrator-{at}", f"{host}:{first + at}"
         admin, link, metrics = next(free), next(free), next(free)
-        command = [python, "-m", "services.orchestrator", "--mesh", str(mesh_path), "--id", name]
-        command += ["--discovery", f"file:{discovery_path}", "--grpc", address]
+        command = [python, "-m", "services.orchestrator", *paths, "--id", name]
+        command += ["--grpc", address]
         command += ["--link", link, "--admin", admin, "--metrics", metrics]
         command += ["--orchestrators", str(size.orchestrators)]
         yield ProcessSpec(

@@ -93,12 +93,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time went, in seconds."""
+    """Where the time went, in seconds.
+
+    `transfer_s` is the part of `queue_s` in which an attempt's input was fetched.
+    """
 
     queue_s: float = 0.0
     first_output_s: float = 0.0
     compute_s: float = 0.0
     total_s: float = 0.0
+    transfer_s: float = 0.0
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):

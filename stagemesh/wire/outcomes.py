@@ -71,6 +71,7 @@ def timings_to_proto(timings: Timings) -> outcome_pb2.Timings:
         first_output_s=timings.first_output_s,
         compute_s=timings.compute_s,
         total_s=timings.total_s,
+        transfer_s=timings.transfer_s,
     )
 
 
@@ -81,6 +82,7 @@ def timings_from_proto(message: outcome_pb2.Timings) -> Timings:
         first_output_s=message.first_output_s,
         compute_s=message.compute_s,
         total_s=message.total_s,
+        transfer_s=message.transfer_s,
     )
 
 

@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.helpers.chaos_faults import Troublemaker, draw_faults
+from tests.helpers.chaos_faults import KILLS_MAX, Kind, Troublemaker, draw_faults
 from tests.helpers.chaos_load import COMPLETE, load_on
 from tests.helpers.chaos_verdict import unexplained
 from tests.helpers.cut_lines import cut_lines
@@ -101,6 +101,18 @@ def trouble(tmp_path: Path) -> Iterator[Trouble]:
         shutil.rmtree(payloads, ignore_errors=True)
 
 
+def test_a_seed_draws_the_same_faults_again_and_another_one_others() -> None:
+    names, cuttable = ["gateway-0", "orchestrator-0", "thinker-0"], ["orchestrator-0", "thinker-0"]
+    drawn = draw_faults(7, 60.0, names, cuttable)
+    assert drawn == draw_faults(7, 60.0, names, cuttable)
+    assert drawn != draw_faults(8, 60.0, names, cuttable)
+    assert {fault.name for fault in drawn} == set(names)
+    kills = Counter(fault.name for fault in drawn if fault.kind is Kind.KILL)
+    assert max(kills.values()) <= KILLS_MAX
+    assert {fault.kind for fault in drawn if fault.name == "gateway-0"} <= {Kind.KILL, Kind.STOP}
+
+
+@pytest.mark.invariant("ENTRY-INV-102", "ORCH-INV-106", "ORCH-INV-201", "ORCH-INV-204")
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_request_ends_once_and_nothing_is_left_whatever_happens(
     trouble: Trouble, seed: int, record_property: Callable[[str, object], None]

@@ -39,6 +39,9 @@ SHORT_LIST: Final = (
     # The ends of sockets.
     Elsewhere(f"{EDGES}/*.py", f"{SERVICES}/test_gateway_http.py", SOCKET),
     Elsewhere("services/gateway/client/*.py", f"{SERVICES}/test_gateway_links.py", SOCKET),
+    Elsewhere(
+        "services/orchestrator/peers/asking.py", f"{SERVICES}/test_orchestrator_peers.py", SOCKET
+    ),
     Elsewhere("services/stage_worker/servicer/*.py", f"{SERVICES}/test_stage_worker.py", SOCKET),
     # The orchestrator's core is one machine.
     Elsewhere(f"{ORCHESTRATOR}/*.py", f"tests/unit/{ORCHESTRATOR}/test_machine.py", WHOLE),

@@ -14,7 +14,7 @@ from enum import Enum
 from tests.helpers.cut_lines import CutLine
 from tests.helpers.e2e_mesh import E2eMesh
 
-__all__ = ["Done", "Fault", "Kind", "Troublemaker", "draw_faults"]
+__all__ = ["KILLS_MAX", "Done", "Fault", "Kind", "Troublemaker", "draw_faults"]
 
 KILLS_MAX = 2
 """Of one process: with more, its pauses between lives would outlast the run."""

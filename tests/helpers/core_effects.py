@@ -39,8 +39,9 @@ class Names:
                     yield f"grant {self._key(link, grant.slot)} {totals}"
             case fx.SubmitAttempts():
                 yield from self._submit(effect)
-            case fx.AbortAttempt(link=link, slot=slot, cause=cause):
-                yield f"abort {self._key(link, slot)} ({cause})"
+            case fx.AbortAttempt(link=link, slot=slot, cause=cause, partials=partials):
+                more = " with partials" if partials else ""
+                yield f"abort {self._key(link, slot)} ({cause}){more}"
             case fx.EndRequest(link=link, slot=slot, terminal=terminal):
                 yield f"end {self._key(link, slot)} {_terminal(terminal)}"
             case fx.AnswerUnknown(link=link, slot=slot):

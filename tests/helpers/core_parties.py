@@ -37,6 +37,8 @@ class WorldRequest:
     window: Window
     mirrors: bool
     epoch: int = 1
+    partials: bool = False
+    """It was aborted, and what comes of it needs no credit."""
     stopped: bool = False
     """It was aborted, or its client is gone: no stage may get work for it."""
     lost: bool = False

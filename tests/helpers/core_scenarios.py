@@ -196,10 +196,15 @@ class _Stage:
 
     def _on_abort(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         link, slot = self._opened.get(names[0], (1, 0))
-        return ev.AbortAsked(link=link, slot=slot, cause="asked")
+        return ev.AbortAsked(link=link, slot=slot, cause="asked", partials="partials" in names)
 
     def _on_abort_by_id(self, names: list[str], fields: dict[str, str]) -> ev.Event:
-        return ev.RequestAbortAsked(request_id=names[0], cause="asked")
+        return ev.RequestAbortAsked(
+            request_id=names[0],
+            cause="asked",
+            tenant=fields.get("tenant", ""),
+            partials="partials" in names,
+        )
 
     def _on_credit(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         link, slot = self._opened[names[0]]

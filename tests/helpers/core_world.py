@@ -229,10 +229,23 @@ class World(Checks):
                 self._lose_owner(request)
         self.step(ev.ClientLost(link=link))
 
-    def abort(self, request: WorldRequest) -> None:
+    def abort(self, request: WorldRequest, *, partials: bool = False) -> None:
         """Abort a request at its client's wish."""
-        request.stopped = True
-        self.step(ev.AbortAsked(link=request.link, slot=request.slot, cause="asked"))
+        request.stopped, request.partials = True, partials
+        event = ev.AbortAsked(
+            link=request.link, slot=request.slot, cause="asked", partials=partials
+        )
+        self.step(event)
+
+    def abort_by_id(self, request: WorldRequest, *, partials: bool = False) -> None:
+        """Abort a request as somebody does who knows only its id."""
+        if not request.stopped:
+            request.stopped, request.partials = True, partials
+        self.step(
+            ev.RequestAbortAsked(
+                request_id=request.request_id, cause="asked", tenant="default", partials=partials
+            )
+        )
 
     def run_dry(self) -> None:
         """Let time pass, with no other event, until the core waits for nothing."""

@@ -89,6 +89,11 @@ INVARIANTS: Final = (
         " and none runs above its bounds.",
     ),
     Invariant(
+        "ORCH-INV-120",
+        "What happened to a request is written down for each transition, never for each output, and"
+        " within a bound.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),
@@ -109,7 +114,21 @@ INVARIANTS: Final = (
     Invariant("ORCH-INV-206", "A request that is ending becomes no orphan and is not re-driven."),
     Invariant("ORCH-INV-207", "What outgrows the journal fails the request; it waits for nothing."),
     Invariant("ORCH-INV-208", "A request that is handed back leaves no attempt running."),
+    Invariant(
+        "ORCH-INV-220",
+        "A request that was aborted by its id is opened by no orchestrator that was told, under any"
+        " epoch, for `tombstone_s`.",
+    ),
+    Invariant(
+        "ORCH-INV-221",
+        "Who aborts and asks for partials is given what was made, in order, before the terminal;"
+        " nobody else is given anything more.",
+    ),
     Invariant("ORCH-INV-300", "The orchestrators of a mesh stop before the workers they drive."),
+    Invariant(
+        "ORCH-INV-320",
+        "What is written down of the core's inputs holds no content, and decides the same.",
+    ),
     Invariant(
         "ENTRY-INV-001", "An entrypoint adapts; it knows no pipeline and routes between no stages."
     ),

@@ -24,7 +24,7 @@ from tests.helpers.fake_worker import FakeWorker
 from tests.helpers.loopback import free_address
 from tests.helpers.orchestrator_mesh import MESH
 
-__all__ = ["RunningOrchestrator", "ask", "running_orchestrator"]
+__all__ = ["RunningOrchestrator", "ask", "running_orchestrator", "running_peers"]
 
 
 def ask(text: str = "hello", *, model: str = "echo") -> orchestrator_service_pb2.GenerateRequest:
@@ -98,18 +98,22 @@ async def running_orchestrator(
     discovery: str = "",
     drain_s: float = 2.0,
     orchestrators: int = 1,
+    name: str = "o-0",
+    link: str = "",
+    dump_directory: str = "",
 ) -> AsyncIterator[RunningOrchestrator]:
     """Run an orchestrator over these workers, and drain it at the end."""
     settings = Settings(
         mesh=Path("unused.yaml"),
-        id="o-0",
+        id=name,
         discovery=discovery or static(workers),
         grpc=free_address(),
-        link=free_address(),
+        link=link or free_address(),
         admin=free_address(),
         drain_s=drain_s,
         orchestrators=orchestrators,
         payload_directory=directory,
+        dump_directory=dump_directory,
     )
     metrics = Metrics(process=False)
     program = Program(settings, mesh, registry=metrics)
@@ -127,9 +131,31 @@ async def running_orchestrator(
         await running
 
 
-def static(workers: Sequence[FakeWorker]) -> str:
-    """Spell where workers are, as `--discovery` takes it."""
-    groups: dict[str, list[str]] = {"orchestrators": ["o-0@127.0.0.1:1"]}
+@asynccontextmanager
+async def running_peers(
+    workers: Sequence[FakeWorker], directory: Path, *, missing: bool = False
+) -> AsyncIterator[tuple[RunningOrchestrator, RunningOrchestrator]]:
+    """Run two orchestrators that know each other; with `missing`, a third that is not there."""
+    links = [free_address() for _ in range(2)]
+    known = [f"o-{at}@{link}" for at, link in enumerate(links)]
+    known += [f"o-2@{free_address()}"] if missing else []
+    discovery = static(workers, known)
+    async with (
+        running_orchestrator(
+            workers, directory, discovery=discovery, name="o-0", link=links[0], orchestrators=2
+        ) as first,
+        running_orchestrator(
+            workers, directory, discovery=discovery, name="o-1", link=links[1], orchestrators=2
+        ) as second,
+    ):
+        yield first, second
+
+
+def static(
+    workers: Sequence[FakeWorker], orchestrators: Sequence[str] = ("o-0@127.0.0.1:1",)
+) -> str:
+    """Spell where workers and orchestrators are, as `--discovery` takes it."""
+    groups: dict[str, list[str]] = {"orchestrators": [*orchestrators]}
     for worker in workers:
         groups.setdefault(f"pool/{worker.pool}", []).append(f"{worker.replica_id}@{worker.address}")
     return "static:" + ";".join(f"{name}={','.join(one)}" for name, one in groups.items())

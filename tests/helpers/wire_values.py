@@ -116,7 +116,14 @@ usages = st.builds(
     images=uint64,
     complete=st.booleans(),
 )
-timings = st.builds(Timings, queue_s=reals, first_output_s=reals, compute_s=reals, total_s=reals)
+timings = st.builds(
+    Timings,
+    queue_s=reals,
+    first_output_s=reals,
+    compute_s=reals,
+    total_s=reals,
+    transfer_s=reals,
+)
 errors = st.builds(
     ErrorInfo,
     code=st.sampled_from(ErrorCode),

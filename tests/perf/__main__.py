@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
-BENCHES = ("link", "core", "orchestrator", "added_latency", "idle", "payload")
+BENCHES = ("link", "core", "orchestrator", "admission", "added_latency", "idle", "payload")
 WITH_MODELS = ("serving",)
 BENCH_S = 1800.0
 

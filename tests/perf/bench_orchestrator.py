@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from services.orchestrator.core.machine import Orchestrator
-from services.orchestrator.driver import Driver, Ledger
+from services.orchestrator.driver import Driver, Ledger, Recorder
 from services.orchestrator.servicer import GatewayLinks
 from services.orchestrator.translate import Submits
 from services.orchestrator.workers import ReplicaLinks
@@ -70,6 +70,7 @@ class Bench:
             observer=Ledger(Metrics(process=False), ["echo"]),
             published=lambda effect: None,
             failed=_raise,
+            recorder=Recorder(["echo"]),
         )
         self.gateway, self.worker = MemoryWire(), MemoryWire()
         links = ReplicaLinks(

@@ -35,7 +35,8 @@ WINDOW_UNITS: Final = 1 << 20
 """More than all tokens: this client is never slow."""
 READY_S: Final = 600.0
 """Two engines load at once, on as many cores as there are."""
-ANSWERS_S: Final = 300.0
+ANSWERS_S: Final = 900.0
+"""For one run of all prompts, on a machine that may be busy."""
 LOOK_S: Final = 0.002
 
 
@@ -65,7 +66,9 @@ class Answers:
 
     def __init__(self, gateway: FakeGateway, prompts: Sequence[str], tokens: int) -> None:
         self._gateway = gateway
-        self.slots = [gateway.open(_request(prompt, tokens)) for prompt in prompts]
+        self.slots = [
+            gateway.open(_request(prompt, tokens), deadline_left_s=ANSWERS_S) for prompt in prompts
+        ]
 
     def ids(self) -> list[list[int]]:
         """Give the ids of each stream so far.

@@ -161,16 +161,15 @@ class CoreModel(BadManners):
         self.world.step(ev.CreditGranted(link=request.link, grants=[grant]))
 
     @precondition(lambda self: self.world.open)
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
-        self.world.abort(self.pick(data, self.world.open))
+    @rule(data=st.data(), partials=st.booleans())
+    def abort(self, data: st.DataObject, partials: bool) -> None:
+        self.world.abort(self.pick(data, self.world.open), partials=partials)
 
     @precondition(lambda self: self.world.by_id)
-    @rule(data=st.data())
-    def abort_by_id(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), partials=st.booleans())
+    def abort_by_id(self, data: st.DataObject, partials: bool) -> None:
         request = self.pick(data, list(self.world.by_id.values()))
-        request.stopped = True
-        self.world.step(ev.RequestAbortAsked(request_id=request.request_id, cause="asked"))
+        self.world.abort_by_id(request, partials=partials)
 
     @precondition(lambda self: len(self.world.clients) > 1)
     @rule(data=st.data())

@@ -302,12 +302,14 @@ class StageWorkerMachine(RuleBasedStateMachine):
         return sorted((a.link, a.slot) for a in attempts if a.link in self.links)
 
     @precondition(lambda self: self.spoken_of())
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
-        """An orchestrator aborts an attempt, perhaps once more."""
+    @rule(data=st.data(), partials=st.booleans())
+    def abort(self, data: st.DataObject, partials: bool) -> None:
+        """An orchestrator aborts an attempt, perhaps once more; partials need no credit."""
         link, slot = data.draw(self.open_slots())
         self.awaited.add((link, slot))
-        self.step(seen.AbortAsked(link=link, slot=slot, cause="test"))
+        if partials:
+            self.heard[link, slot].units_granted = self.heard[link, slot].bytes_granted = 1 << 40
+        self.step(seen.AbortAsked(link=link, slot=slot, cause="test", partials=partials))
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), slot=st.integers(1, 40))

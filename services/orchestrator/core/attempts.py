@@ -24,6 +24,7 @@ from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 __all__ = [
     "break_off",
     "end_attempt",
+    "end_late_lane",
     "finish_attempt",
     "forget_slot",
     "grant_inputs",
@@ -57,6 +58,7 @@ def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -
         _free_leftover(state, replica, slot)
         return
     take_usage(attempt.group.request, terminal.usage, terminal.timings)
+    attempt.timings = terminal.timings
     if attempt.state is AttemptState.STOPPING:
         _stopped(state, attempt)
         return
@@ -68,7 +70,8 @@ def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -
         _refused(state, attempt, error)
         return
     cancelled = terminal.outcome is Outcome.CANCELLED
-    let_go(state, attempt, AttemptState.CANCELLED if cancelled else AttemptState.FAILED)
+    ended = AttemptState.CANCELLED if cancelled else AttemptState.FAILED
+    let_go(state, attempt, ended, cause=error.message)
     request = attempt.group.request
     if terminal.outcome is Outcome.DEADLINE_EXCEEDED:
         stop(state, request, Verdict(Outcome.DEADLINE_EXCEEDED, error), "deadline")
@@ -128,7 +131,7 @@ def break_off(state: State, attempt: Attempt, what: str) -> None:
     state.counts.protocol_errors += 1
     link, cause = attempt.replica.link, f"protocol error: {what}"
     state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
-    let_go(state, attempt, AttemptState.FAILED, by_worker=False)
+    let_go(state, attempt, AttemptState.FAILED, by_worker=False, cause=cause)
     fail(state, attempt.group.request, attempt.error("protocol_error", f"The worker's {what}."))
 
 
@@ -149,8 +152,14 @@ def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) 
             if not lanes:
                 _free_leftover(state, replica, row.slot)
         return
+    end_late_lane(state, attempt, row)
+
+
+def end_late_lane(state: State, attempt: Attempt, row: Row) -> None:
+    """Take note of the end of a lane, if this is it, of an attempt that is being stopped."""
     if row.end is not None:
         take_usage(attempt.group.request, row.end.usage, row.end.timings)
+        attempt.timings = row.end.timings
         attempt.open_lanes.discard(row.lane)
         if not attempt.open_lanes:
             _stopped(state, attempt)
@@ -174,7 +183,7 @@ def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:
     error = attempt.error("replica_lost", _LOSSES.get(loss, ""))
     if loss is Loss.CRASH:
         attempt.group.crash(attempt.role)
-    let_go(state, attempt, to)
+    let_go(state, attempt, to, cause=error.message)
     attempt.group.lose(loss, error)
 
 
@@ -218,7 +227,7 @@ def _refused(state: State, attempt: Attempt, error: ErrorInfo) -> None:
     group.refusal = error
     group.avoid.add(attempt.replica.link)
     group.want_inputs()
-    let_go(state, attempt, AttemptState.REFUSED)
+    let_go(state, attempt, AttemptState.REFUSED, cause=error.message)
     for other in group.attempts:
         if other.number == attempt.number:
             abort_attempt(state, other, "a companion was refused")

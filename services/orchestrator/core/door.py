@@ -69,6 +69,11 @@ class Door:
         check_lengths(request, plan, context_tokens)
         return plan
 
+    def name_of(self, model: str) -> str:
+        """Give the name of the pipeline that answers to `model`; else the word itself."""
+        pipeline = self._models.get(model)
+        return model if pipeline is None else pipeline.name
+
     def _pipeline(self, model: str) -> Pipeline:
         pipeline = self._models.get(model)
         if pipeline is None:

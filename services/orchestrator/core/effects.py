@@ -99,11 +99,15 @@ class SubmitAttempts(_Effect, frozen=True, kw_only=True):
 
 
 class AbortAttempt(_Effect, frozen=True, kw_only=True):
-    """Tell a worker to stop an attempt; its engine slot is taken until the worker answers."""
+    """Tell a worker to stop an attempt; its engine slot is taken until the worker answers.
+
+    With `partials` it first sends what waits there for credit.
+    """
 
     link: int
     slot: int
     cause: str
+    partials: bool = False
 
 
 class EndRequest(_Effect, frozen=True, kw_only=True):
@@ -124,11 +128,15 @@ class HandBackRequest(_Effect, frozen=True, kw_only=True):
 
 
 class DropRequest(_Effect, frozen=True, kw_only=True):
-    """Note that a request is over here and that its client is told nothing; nothing is sent."""
+    """Note that a request is over here and that its client is told nothing; nothing is sent.
+
+    `terminal` says how it ended, for those who look at requests. The link may be lost.
+    """
 
     link: int
     slot: int
     request_id: str
+    terminal: Terminal
 
 
 class PlaceNotice(_Effect, frozen=True, kw_only=True):

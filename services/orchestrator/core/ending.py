@@ -5,14 +5,25 @@ from typing import Final, NamedTuple
 from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.credit import close_feeds
 from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Verdict
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import view_request
+from stagemesh.link.core import Row
 from stagemesh.media import Modality
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, Timings, Usage
+from stagemesh.outcome import (
+    End,
+    ErrorCode,
+    ErrorInfo,
+    FinishReason,
+    Outcome,
+    Terminal,
+    Timings,
+    Usage,
+)
 
 __all__ = [
     "Release",
@@ -55,21 +66,37 @@ def fail_or_reject(state: State, request: OpenRequest, error: ErrorInfo) -> None
     stop(state, request, Verdict(outcome, error), "failed")
 
 
-def stop(state: State, request: OpenRequest, verdict: Verdict, cause: str) -> None:
+def stop(
+    state: State, request: OpenRequest, verdict: Verdict, cause: str, *, partials: bool = False
+) -> None:
     """Give a request its verdict: outputs are dropped, attempts aborted once each.
 
-    The terminal follows when every attempt has let go, or after `abort_ack_s`.
+    With `partials` the client gets the outputs that were made, whatever its credit. The terminal
+    follows when every attempt has let go, or after `abort_ack_s`.
     """
     if request.state not in (RequestState.QUEUED, RequestState.RUNNING):
         return
     request.move(RequestState.STOPPING)
     request.verdict = verdict
+    request.partials = partials
+    why = cause if verdict.error is None else verdict.error.message
+    state.note(request, Kind.STOPPING, state=verdict.outcome.name, cause=why)
     state.timers.cancel(request.end_timer)
+    if partials:
+        _give_held(state, request)
     stop_groups(state, request, cause)
     if request.live:
         request.end_timer = state.arm(state.settings.abort_ack_s, Due.ABORT_ACK, request)
     else:
         _finish(state, request, verdict)
+
+
+def _give_held(state: State, request: OpenRequest) -> None:
+    """Give the client what waits for its credit: no more than the windows of its attempts."""
+    rows = request.sender.release()
+    state.orders.client_rows(request.client.link).extend(rows)
+    for row in rows:
+        request.lanes[row.lane].delivered += row.units
 
 
 def complete(state: State, request: OpenRequest) -> None:
@@ -108,8 +135,10 @@ def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:
     if not attempt.running:
         return
     attempt.move(AttemptState.STOPPING)
-    link = attempt.replica.link
-    state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
+    link, partials = attempt.replica.link, attempt.group.request.partials
+    state.orders.to_worker(
+        AbortAttempt(link=link, slot=attempt.slot, cause=cause, partials=partials)
+    )
     close_feeds(state, attempt)
 
 
@@ -118,20 +147,29 @@ def set_aside(state: State, attempt: Attempt, cause: str) -> None:
     if attempt.running:
         link = attempt.replica.link
         state.orders.to_worker(AbortAttempt(link=link, slot=attempt.slot, cause=cause))
-        let_go(state, attempt, AttemptState.LOST, by_worker=False)
+        let_go(state, attempt, AttemptState.LOST, by_worker=False, cause=cause)
     elif attempt.state is AttemptState.STOPPING:
-        let_go(state, attempt, AttemptState.CANCELLED, by_worker=False)
+        let_go(state, attempt, AttemptState.CANCELLED, by_worker=False, cause="not confirmed")
     elif attempt.state is AttemptState.PENDING:
         attempt.move(AttemptState.CANCELLED)
 
 
-def let_go(state: State, attempt: Attempt, to: AttemptState, *, by_worker: bool = True) -> None:
-    """End an attempt that was submitted.
+def let_go(
+    state: State,
+    attempt: Attempt,
+    to: AttemptState,
+    *,
+    by_worker: bool = True,
+    cause: str = "",
+) -> None:
+    """End an attempt that was submitted; `cause` is for people.
 
     Its engine slot is free at once if the worker said so, else when the worker will.
     """
     replica = attempt.replica
     attempt.move(to)
+    lived_s = state.now_s - attempt.submitted_s
+    state.note_attempt(attempt, Kind.ATTEMPT_ENDED, cause=cause, seconds=lived_s)
     del replica.attempts[attempt.slot]
     if not by_worker:
         replica.leftovers[attempt.slot] = attempt.open_lanes
@@ -147,6 +185,7 @@ def admit(state: State, admission: Admission) -> None:
     while (request := admission.next_admitted()) is not None:
         request.move(RequestState.RUNNING)
         request.admitted_s = state.now_s
+        state.note(request, Kind.ADMITTED, seconds=state.now_s - request.opened_s)
         state.touch(request)
 
 
@@ -192,7 +231,10 @@ def _finish(state: State, request: OpenRequest, verdict: Verdict) -> None:
         state.timers.cancel(group.join_timer)
         group.move(Standing.OVER)
         for attempt in group.attempts:
+            attempt.unanswered = attempt.state is AttemptState.STOPPING
             set_aside(state, attempt, "over")
+    if request.partials:
+        _close_lanes(state, request)
     terminal = Terminal(
         outcome=verdict.outcome,
         error=verdict.error,
@@ -211,6 +253,15 @@ def _finish(state: State, request: OpenRequest, verdict: Verdict) -> None:
     forget(state, request, terminal)
 
 
+def _close_lanes(state: State, request: OpenRequest) -> None:
+    """End the lanes whose first part the client was given."""
+    rows = state.orders.client_rows(request.client.link)
+    end = End(finish_reason=FinishReason.ABORT)
+    for lane in request.lanes.values():
+        if lane.visible and not lane.cursor.ended:
+            rows.append(Row(request.slot, lane.number, lane.cursor.next, 0, end=end))
+
+
 def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: bool = True) -> None:
     """Drop every trace of a request but its tombstone and its last view.
 
@@ -222,19 +273,22 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
         state.timers.cancel(timer)
     del state.requests[request.request_id]
     state.touched.pop(request, None)
+    why = "" if terminal.error is None else terminal.error.message
+    state.note(request, Kind.DONE, state=terminal.outcome.name, cause=why)
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
     state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
     if release:
-        _release(state, request, completed=terminal.outcome is Outcome.COMPLETED)
+        fetching = request.partials or terminal.outcome is Outcome.COMPLETED
+        _release(state, request, fetching=fetching)
     admission = state.admissions[request.plan.pipeline.name]
     admission.leave(request)
     admit(state, admission)
 
 
-def _release(state: State, request: OpenRequest, *, completed: bool) -> None:
-    """Let workers drop what they keep; a client that has everything may still be fetching."""
-    later = tuple(replica for replica, shown in request.holders.items() if shown and completed)
+def _release(state: State, request: OpenRequest, *, fetching: bool) -> None:
+    """Let workers drop what they keep; a client that was given all of it may still be fetching."""
+    later = tuple(replica for replica, shown in request.holders.items() if shown and fetching)
     now = tuple(replica for replica in request.holders if replica not in later)
     release_handles(state, Release(request.request_id, request.epoch, now))
     if later:

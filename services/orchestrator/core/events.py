@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     pass
 
 
@@ -88,18 +88,24 @@ class FenceRaised(_Event, frozen=True, kw_only=True):
 
 
 class AbortAsked(_Event, frozen=True, kw_only=True):
-    """A client wants one of its requests ended."""
+    """A client wants one of its requests ended, with what was made of it, or without."""
 
     link: int
     slot: int
     cause: str
+    partials: bool = False
 
 
 class RequestAbortAsked(_Event, frozen=True, kw_only=True):
-    """Somebody wants a request ended and knows only its id."""
+    """Somebody wants a request ended and knows only its id.
+
+    Requests of other tenants than `tenant` are as good as unknown; an empty one is an operator's.
+    """
 
     request_id: str
     cause: str
+    tenant: str = ""
+    partials: bool = False
 
 
 class CreditGranted(_Event, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from services.orchestrator.core.effects import DropRequest, HandBackRequest
 from services.orchestrator.core.ending import forget, set_aside, stop_groups
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.request import OpenRequest
 from services.orchestrator.core.state import State
@@ -20,6 +21,7 @@ def orphan(state: State, request: OpenRequest) -> None:
         drop(state, request, "The client is gone.", release=True)
         return
     request.move(RequestState.ORPHANED)
+    state.note(request, Kind.ORPHANED)
     state.timers.cancel(request.end_timer)
     request.end_timer = state.arm(state.settings.orphan_s, Due.ORPHAN, request)
     for lane in request.lanes.values():
@@ -40,24 +42,34 @@ def hand_back(state: State, request: OpenRequest) -> None:
     state.orders.to_client(
         HandBackRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
     )
-    _leave(state, request, "It was handed back.", release=False)
+    _leave(state, request, _terminal("It was handed back."), release=False)
 
 
-def drop(state: State, request: OpenRequest, why: str, *, release: bool) -> None:
+def drop(
+    state: State, request: OpenRequest, why: str, *, release: bool, reason: str = "link_lost"
+) -> None:
     """End a request silently; its payloads are released unless another owner may have them."""
-    if request.client.link in state.clients:
-        state.orders.to_client(
-            DropRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
+    terminal = _terminal(why, reason)
+    state.orders.to_client(
+        DropRequest(
+            link=request.client.link,
+            slot=request.slot,
+            request_id=request.request_id,
+            terminal=terminal,
         )
-    _leave(state, request, why, release=release)
+    )
+    _leave(state, request, terminal, release=release)
 
 
-def _leave(state: State, request: OpenRequest, why: str, *, release: bool) -> None:
+def _terminal(why: str, reason: str = "link_lost") -> Terminal:
+    return Terminal(outcome=Outcome.CANCELLED, error=error_for(reason, why))
+
+
+def _leave(state: State, request: OpenRequest, terminal: Terminal, *, release: bool) -> None:
     stop_groups(state, request, "given up")
     for group in request.groups:
         for attempt in group.attempts:
             set_aside(state, attempt, "given up")
     request.move(RequestState.DONE)
     request.client.requests.pop(request.slot, None)
-    terminal = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost", why))
     forget(state, request, terminal, release=release)

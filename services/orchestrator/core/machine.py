@@ -7,6 +7,8 @@ same effects.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from services.orchestrator.core import attempts, hollow, leaving, membership, opening
 from services.orchestrator.core.effects import Effect, PublishedModel, RenewHandles
 from services.orchestrator.core.ending import complete, finish_stopped, release_handles
@@ -44,7 +46,9 @@ from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import (
     Counts,
     ReplicaView,
+    RequestQuery,
     RequestView,
+    list_requests,
     view_replica,
     view_request,
 )
@@ -135,6 +139,12 @@ class Orchestrator:
             return view_request(request, self._state.now_s)
         return self._state.recent.get(request_id)
 
+    def request_views(self, query: RequestQuery) -> list[RequestView]:
+        """Show the requests that match, those opened last first."""
+        state = self._state
+        query = msgspec.structs.replace(query, model=state.door.name_of(query.model))
+        return list_requests(state.requests.values(), state.recent.values(), query, state.now_s)
+
     def replica_views(self) -> tuple[ReplicaView, ...]:
         """Show the replicas that have a link, in the order in which they attached."""
         return tuple(view_replica(replica) for replica in self._state.replicas.values())
@@ -151,7 +161,7 @@ class Orchestrator:
             "client_slots": sum(len(client.requests) for client in state.clients.values()),
             "attempts": sum(len(replica.attempts) for replica in state.replicas.values()),
             "tickets": sum(len(q.valid()) for q in state.ticket_queues()),
-            "tombstones": len(state.tombstones),
+            "tombstones": len(state.tombstones) + len(state.refusals),
             "timers": len(state.timers),
         }
 
@@ -180,10 +190,10 @@ class Orchestrator:
         opening.open_request(self._state, event)
 
     def _abort_asked(self, event: AbortAsked) -> None:
-        opening.abort(self._state, event.link, event.slot, event.cause)
+        opening.abort(self._state, event)
 
     def _request_abort_asked(self, event: RequestAbortAsked) -> None:
-        opening.abort_by_id(self._state, event.request_id, event.cause)
+        opening.abort_by_id(self._state, event)
 
     def _credit_granted(self, event: CreditGranted) -> None:
         client = self._state.clients.get(event.link)
@@ -308,8 +318,4 @@ class Orchestrator:
                 )
 
     def _tombstones_due(self, _: object) -> None:
-        state = self._state
-        next_s = state.tombstones.sweep(state.now_s)
-        state.tombstones_timer = None
-        if next_s is not None:
-            state.tombstones_timer = state.timers.at(next_s, Due.TOMBSTONES, state.tombstones)
+        self._state.sweep()

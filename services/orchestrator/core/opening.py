@@ -12,7 +12,14 @@ from services.orchestrator.core.effects import (
     SayGoAway,
 )
 from services.orchestrator.core.ending import admit, fail, stop
-from services.orchestrator.core.events import ClientAttached, FenceRaised, Opened
+from services.orchestrator.core.events import (
+    AbortAsked,
+    ClientAttached,
+    FenceRaised,
+    Opened,
+    RequestAbortAsked,
+)
+from services.orchestrator.core.history import Entry, Kind
 from services.orchestrator.core.leaving import drop, hand_back, orphan
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
@@ -60,6 +67,7 @@ def open_request(state: State, event: Opened) -> None:
     if client is None or event.slot in client.requests:
         state.counts.opens_ignored += 1
         return
+    state.opens_seen += 1
     older = state.requests.get(event.request_id)
     if older is not None and event.epoch > older.epoch:
         drop(state, older, "It was opened again.", release=False)
@@ -99,11 +107,13 @@ def _enter(
         input_bytes=input_bytes,
         opened_s=state.now_s,
         deadline_s=state.now_s + left_s,
+        serial=state.opens_seen,
         tenant=event.request.tenant,
         priority=event.request.priority,
         wishes=Wishes(event.request.params, event.request.stage_params),
         prefix=_prefix(state, event, plan),
     )
+    state.note(request, Kind.OPENED)
     client.requests[event.slot] = request
     state.requests[event.request_id] = request
     request.deadline_timer = state.timers.at(request.deadline_s, Due.DEADLINE, request)
@@ -119,28 +129,35 @@ def _prefix(state: State, event: Opened, plan: Plan) -> bytes:
     return b""
 
 
-def abort(state: State, link: int, slot: int, cause: str) -> None:
+def abort(state: State, event: AbortAsked) -> None:
     """End one of a client's own requests."""
-    client = state.clients.get(link)
+    client = state.clients.get(event.link)
     if client is None:
         return
-    request = client.requests.get(slot)
+    request = client.requests.get(event.slot)
     if request is None:
-        state.orders.to_client(AnswerUnknown(link=link, slot=slot))
+        state.orders.to_client(AnswerUnknown(link=event.link, slot=event.slot))
         return
-    stop(state, request, Verdict(Outcome.CANCELLED, _aborted(cause)), cause)
+    verdict = Verdict(Outcome.CANCELLED, _aborted(event.cause))
+    stop(state, request, verdict, event.cause, partials=event.partials)
 
 
-def abort_by_id(state: State, request_id: str, cause: str) -> None:
-    """End a request wherever it stands; one that comes later is refused for a while."""
-    request = state.requests.get(request_id)
+def abort_by_id(state: State, event: RequestAbortAsked) -> None:
+    """End a request wherever it stands; one that comes later is refused for a while.
+
+    Whoever asks for another tenant's request changes nothing.
+    """
+    request = state.requests.get(event.request_id)
     if request is None:
-        state.bury(request_id, epoch=0, aborted=True)
+        state.refuse(event.request_id, event.tenant)
+    elif event.tenant not in ("", request.tenant):
+        return
     elif request.state is RequestState.ORPHANED:
-        drop(state, request, "It was aborted.", release=True)
-        state.bury(request_id, epoch=request.epoch, aborted=True)
+        drop(state, request, "It was aborted.", release=True, reason="aborted")
     else:
-        stop(state, request, Verdict(Outcome.CANCELLED, _aborted(cause)), cause)
+        verdict = Verdict(Outcome.CANCELLED, _aborted(event.cause))
+        stop(state, request, verdict, event.cause, partials=event.partials)
+        state.bury(event.request_id, epoch=request.epoch, aborted=True)
 
 
 def lose_client(state: State, link: int) -> None:
@@ -228,11 +245,12 @@ def slow_client_due(state: State, request: OpenRequest) -> None:
 
 def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     """Check everything that can keep a request out; give its plan and its size."""
+    stone = state.tombstones.find(event.request_id, state.now_s)
+    refused = state.refuses(event.request_id, event.request.tenant)
+    if refused or (stone is not None and stone.aborted):
+        raise MeshError(_aborted("aborted by its id"))
     if state.draining:
         raise MeshError(error_for("draining"))
-    stone = state.tombstones.find(event.request_id, state.now_s)
-    if stone is not None and stone.aborted:
-        raise MeshError(_aborted("aborted by its id"))
     if stone is not None and stone.epoch > event.epoch:
         raise MeshError(_aborted("it is open under a higher epoch"))
     if event.request_id in state.requests or (stone is not None and stone.epoch >= event.epoch):
@@ -262,6 +280,19 @@ def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:
                 state=RequestState.DONE.name,
                 age_s=0.0,
                 terminal=terminal,
+                tenant=event.request.tenant,
+                epoch=event.epoch,
+                serial=state.opens_seen,
+                opened_s=state.now_s,
+                entries=(
+                    Entry(at_s=state.now_s, kind=Kind.OPENED),
+                    Entry(
+                        at_s=state.now_s,
+                        kind=Kind.DONE,
+                        state=terminal.outcome.name,
+                        cause=error.message,
+                    ),
+                ),
             )
         )
 

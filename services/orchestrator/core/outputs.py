@@ -6,10 +6,16 @@ shortest way through `take_rows`.
 
 from typing import Final
 
-from services.orchestrator.core.attempts import break_off, finish_attempt, late_row
+from services.orchestrator.core.attempts import (
+    break_off,
+    end_late_lane,
+    finish_attempt,
+    late_row,
+)
 from services.orchestrator.core.credit import accept_inputs, settle, took
 from services.orchestrator.core.ending import fail, take_usage
 from services.orchestrator.core.flow import PACK_ROWS, Lane
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import ID_BYTES, Attempt, OpenRequest
@@ -30,7 +36,8 @@ def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
     for row in rows:
         attempt = attempts.get(row.slot)
         if attempt is None or (attempt.state is not streaming and not _begins(state, attempt)):
-            late_row(state, replica, attempt, row)
+            if attempt is None or not _take_partial(state, replica, attempt, row):
+                late_row(state, replica, attempt, row)
             continue
         lane = attempt.lanes.get(row.lane)
         if lane is None or lane.cursor.check(row) is not accept:
@@ -58,7 +65,7 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     units, size = row_cost(row)
     row.slot = request.slot
     if request.first_output_s is None:
-        request.first_output_s = state.now_s
+        _note_first(state, request)
     if not request.sender.offer(row):
         lane.taken_units += units
         lane.taken_bytes += size
@@ -70,6 +77,11 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     if totals is not None and (row.end is None or len(attempt.open_lanes) > 1):
         state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
         _count_ids(state, request, lane)
+
+
+def _note_first(state: State, request: OpenRequest) -> None:
+    request.first_output_s = state.now_s
+    state.note(request, Kind.FIRST_OUTPUT, seconds=state.now_s - request.opened_s)
 
 
 def _count_ids(state: State, request: OpenRequest, lane: Lane) -> None:
@@ -87,10 +99,28 @@ def _begins(state: State, attempt: Attempt) -> bool:
     if attempt.state is not AttemptState.SUBMITTED:
         return False
     attempt.move(AttemptState.STREAMING)
+    state.note_attempt(attempt, Kind.STREAMING, seconds=state.now_s - attempt.submitted_s)
     request = attempt.group.request
     request.started = True
     accept_inputs(attempt)
     state.touch(request)
+    return True
+
+
+def _take_partial(state: State, replica: Replica, attempt: Attempt, row: Row) -> bool:
+    """Give the client an output of an attempt that is being stopped, if it asked for such."""
+    request, lane = attempt.group.request, attempt.lanes.get(row.lane)
+    wanted = request.partials and attempt.state is AttemptState.STOPPING
+    if not wanted or lane is None or not lane.visible or lane.cursor.check(row) is not Step.ACCEPT:
+        return False
+    if row.body is not None and row.body.handle is not None:
+        _hold(state, request, replica, lane, row)
+    if request.first_output_s is None:
+        _note_first(state, request)
+    row.slot = request.slot
+    lane.delivered += row.units
+    state.orders.client_rows(request.client.link).append(row)
+    end_late_lane(state, attempt, row)
     return True
 
 
@@ -130,7 +160,7 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
     if lane.visible:
         row.slot = request.slot
         if request.first_output_s is None:
-            request.first_output_s = state.now_s
+            _note_first(state, request)
         if request.sender.offer(row):
             state.orders.client_rows(request.client.link).append(row)
             lane.delivered += row.units
@@ -209,6 +239,7 @@ def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
 def _end_lane(state: State, attempt: Attempt, lane: Lane, end: End) -> None:
     request = attempt.group.request
     take_usage(request, end.usage, end.timings)
+    attempt.timings = end.timings
     lane.finish = end
     attempt.open_lanes.discard(lane.number)
     if lane.visible:

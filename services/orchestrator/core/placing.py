@@ -8,6 +8,7 @@ from typing import Final
 
 from services.orchestrator.core.choosing import least_loaded, prefix_affinity, round_robin
 from services.orchestrator.core.ending import fail, fail_or_reject
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import ATTEMPT_MOVES
 from services.orchestrator.core.replicas import Replica, ReplicaPool
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing
@@ -27,6 +28,7 @@ _GOLDEN: Final = 0.6180339887498949
 def pend(state: State, group: Group) -> None:
     """Let a group want engine slots."""
     _make_pending(state, group)
+    state.note(group.request, Kind.PENDING, stage=group.stage.name)
     _enqueue(state, group)
 
 
@@ -49,6 +51,8 @@ def pend_again(state: State, group: Group) -> None:
         del request.homes[pool.name]
         _leave_home(pool, request)
     _make_pending(state, group)
+    cause = group.refusal.message if group.refusal else ""
+    state.note(request, Kind.PENDING, stage=group.stage.name, cause=cause)
     if not pool.ready or _elsewhere(pool, group):
         _enqueue(state, group)
     else:
@@ -68,6 +72,9 @@ def redrive(state: State, group: Group, *, free: bool) -> bool:
     state.counts.redrives += 1
     state.timers.cancel(group.timer)
     group.timer = None
+    cause = group.cause.message if group.cause else ""
+    stage = group.stage.name
+    state.note(group.request, Kind.REDRIVEN, stage=stage, cause=cause, seconds=wait_s)
     _make_pending(state, group)
     if wait_s:
         group.timer = state.arm(wait_s, Due.PLACEMENT, group)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.history import History
 from services.orchestrator.core.loss import Loss, Way
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
@@ -23,7 +24,7 @@ from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import Meter, Sender
 from stagemesh.media import Params, split_lane
-from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
+from stagemesh.outcome import ErrorInfo, Outcome, Timings, Usage, error_for
 from stagemesh.pipeline import Stage
 
 __all__ = [
@@ -86,6 +87,11 @@ class Attempt:
     lanes: dict[int, Lane] = field(default_factory=dict)
     open_lanes: set[int] = field(default_factory=set)
     feeds: dict[int, Feed] = field(default_factory=dict)
+    submitted_s: float = 0.0
+    unanswered: bool = False
+    """It was told to stop, and its request ended before its worker answered."""
+    timings: Timings | None = None
+    """What its worker said last of where its time went."""
 
     def move(self, to: AttemptState) -> None:
         """Change its state by the table."""
@@ -251,11 +257,11 @@ class OpenRequest:
 
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s", "deadline_timer",
-        "end_timer", "epoch", "first_output_s", "groups", "holders", "homes", "input_bytes",
-        "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan", "prefix",
-        "priority", "prompt", "renewal_timer", "request_id", "sender", "shown", "slot",
-        "slow_timer", "started", "state", "stuck_since_s", "tenant", "unrecoverable", "verdict",
-        "wishes",
+        "end_timer", "epoch", "first_output_s", "groups", "history", "holders", "homes",
+        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s",
+        "partials", "plan", "prefix", "priority", "prompt", "renewal_timer", "request_id", "sender",
+        "serial", "shown", "slot", "slow_timer", "started", "state", "stuck_since_s", "tenant",
+        "unrecoverable", "verdict", "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -271,12 +277,15 @@ class OpenRequest:
         input_bytes: int,
         opened_s: float,
         deadline_s: float,
+        serial: int = 0,
         tenant: str = "default",
         priority: int = 0,
         wishes: Wishes = _NO_WISHES,
         prefix: bytes = b"",
     ) -> None:
         self.number = number
+        self.serial = serial
+        """Its place among all that were opened here, those turned away included."""
         self.request_id = request_id
         self.epoch = epoch
         self.client = client
@@ -290,10 +299,7 @@ class OpenRequest:
         self.priority = priority
         self.wishes = wishes
         self.prefix = prefix
-        self.admitted_s: float | None = None
-        self.first_output_s: float | None = None
-        self.state = REQUEST_MOVES.start
-        self.verdict: Verdict | None = None
+        self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
         self.stuck_since_s: float | None = None
         self.started = False
@@ -311,13 +317,23 @@ class OpenRequest:
         """Who was asked to keep payloads of a lower epoch, and has not answered."""
         self.shown: dict[str, tuple[Lane, int]] = {}
         """Where the payloads stand that its client was shown."""
+        self.groups = tuple(Group(request=self, plan=group) for group in plan.groups)
+        self.lanes = self._make_lanes()
+        self.lanes_left = len(plan.visible)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set what its course changes."""
+        self.admitted_s: float | None = None
+        self.first_output_s: float | None = None
+        self.state = REQUEST_MOVES.start
+        self.verdict: Verdict | None = None
+        self.partials = False
+        """While it stops, its client is given what comes of its outputs."""
         self.deadline_timer: Timer | None = None
         self.end_timer: Timer | None = None
         self.slow_timer: Timer | None = None
         self.renewal_timer: Timer | None = None
-        self.groups = tuple(Group(request=self, plan=group) for group in plan.groups)
-        self.lanes = self._make_lanes()
-        self.lanes_left = len(plan.visible)
 
     def move(self, to: RequestState) -> None:
         """Change its state by the table."""

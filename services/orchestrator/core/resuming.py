@@ -7,6 +7,7 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.effects import ResetLanes
 from services.orchestrator.core.ending import fail, set_aside
 from services.orchestrator.core.flow import Lane
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.journal import tail_of
 from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Way
@@ -137,6 +138,7 @@ def _reset(state: State, first: Group) -> None:
         for lane in group.lanes:
             lane.reset()
     _count_again(request)
+    state.note(request, Kind.RESET, stage=first.stage.name)
     state.touch(request)
     if request.client.mirrors:
         stages = tuple(sorted({group.stage.index for group in groups}))

@@ -36,6 +36,8 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker may send of an attempt at first: as this orchestrator's Hello tells it."""
     journal_bytes_max: int = 4 * _MIB
     tombstones_max: int = 100_000
+    refusals_max: int = 10_000
+    """How many aborts by ids that nobody knows are remembered."""
     recent_max: int = 1_000
     """How many ended requests can still be looked up."""
     retry_after_s: float = 1.0

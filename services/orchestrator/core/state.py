@@ -7,9 +7,10 @@ from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.door import Door
 from services.orchestrator.core.effects import PublishedModel, PublishModels
+from services.orchestrator.core.history import Entry, Kind
 from services.orchestrator.core.orders import Orders
 from services.orchestrator.core.replicas import Replica, ReplicaPool
-from services.orchestrator.core.request import Client, Group, OpenRequest
+from services.orchestrator.core.request import Attempt, Client, Group, OpenRequest
 from services.orchestrator.core.settings import CoreSettings
 from services.orchestrator.core.tickets import TicketQueue
 from services.orchestrator.core.timers import Due, Timer, Timers
@@ -55,7 +56,10 @@ class State:
         self.clients: dict[int, Client] = {}
         self.requests: dict[str, OpenRequest] = {}
         self.requests_seen = 0
+        self.opens_seen = 0
         self.tombstones = Tombstones(count_max=settings.tombstones_max, keep_s=settings.tombstone_s)
+        # Whoever asks makes these, so they have a bound of their own.
+        self.refusals = Tombstones(count_max=settings.refusals_max, keep_s=settings.tombstone_s)
         self.tombstones_timer: Timer | None = None
         self.recent: OrderedDict[str, RequestView] = OrderedDict()
         self.touched: dict[OpenRequest, None] = {}
@@ -74,6 +78,44 @@ class State:
         """Set a timer, in seconds from now."""
         return self.timers.at(self.now_s + after_s, due, target)
 
+    def note(
+        self,
+        request: OpenRequest,
+        kind: Kind,
+        *,
+        stage: str = "",
+        state: str = "",
+        cause: str = "",
+        seconds: float = 0.0,
+    ) -> None:
+        """Write down what happened to a request."""
+        request.history.add(
+            Entry(
+                at_s=self.now_s, kind=kind, stage=stage, state=state, cause=cause, seconds=seconds
+            )
+        )
+
+    def note_attempt(
+        self, attempt: Attempt, kind: Kind, *, cause: str = "", seconds: float = 0.0
+    ) -> None:
+        """Write down what happened to an attempt that was submitted."""
+        group, replica = attempt.group, attempt.replica
+        group.request.history.add(
+            Entry(
+                at_s=self.now_s,
+                kind=kind,
+                stage=group.stage.name,
+                role=attempt.role.role,
+                attempt=attempt.number,
+                replica_id=replica.replica_id,
+                incarnation=replica.incarnation,
+                state=attempt.state.name,
+                cause=cause,
+                seconds=seconds,
+                timings=attempt.timings,
+            )
+        )
+
     def touch(self, request: OpenRequest) -> None:
         """Look at a request again before the step is over."""
         self.touched[request] = None
@@ -90,10 +132,33 @@ class State:
     def bury(self, request_id: str, *, epoch: int, aborted: bool) -> None:
         """Leave a tombstone."""
         self.tombstones.put(request_id, epoch=epoch, aborted=aborted, now_s=self.now_s)
-        if self.tombstones_timer is None:
-            self.tombstones_timer = self.arm(
-                self.settings.tombstone_s, Due.TOMBSTONES, self.tombstones
-            )
+        self._sweep_at(self.now_s + self.settings.tombstone_s)
+
+    def refuse(self, request_id: str, tenant: str) -> None:
+        """Refuse a request that nobody knows, if it comes within a while and is that tenant's."""
+        key = _refusal_key(request_id, tenant)
+        self.refusals.put(key, epoch=0, aborted=True, now_s=self.now_s)
+        self._sweep_at(self.now_s + self.settings.tombstone_s)
+
+    def refuses(self, request_id: str, tenant: str) -> bool:
+        """Whether a request was aborted before it came."""
+        keys = (_refusal_key(request_id, tenant), _refusal_key(request_id, ""))
+        return any(self.refusals.find(key, self.now_s) is not None for key in keys)
+
+    def sweep(self) -> None:
+        """Drop the tombstones and refusals whose time is over."""
+        self.tombstones_timer = None
+        for stones in (self.tombstones, self.refusals):
+            next_s = stones.sweep(self.now_s)
+            if next_s is not None:
+                self._sweep_at(next_s)
+
+    def _sweep_at(self, when_s: float) -> None:
+        timer = self.tombstones_timer
+        if timer is not None and timer.when_s <= when_s:
+            return
+        self.timers.cancel(timer)
+        self.tombstones_timer = self.timers.at(when_s, Due.TOMBSTONES, self.tombstones)
 
     def remember(self, view: RequestView) -> None:
         """Keep the last view of a request, in place of the oldest one kept."""
@@ -122,3 +187,7 @@ class State:
         if models != self.published:
             self.published = models
             self.orders.publish(PublishModels(models=models))
+
+
+def _refusal_key(request_id: str, tenant: str) -> str:
+    return f"{tenant}/{request_id}"

@@ -7,6 +7,7 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.credit import pump_feed
 from services.orchestrator.core.effects import PlaceNotice, RoleOrder, SubmitAttempts
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.history import Kind
 from services.orchestrator.core.journal import LaneLog
 from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.replicas import Replica
@@ -93,6 +94,8 @@ def _bind(state: State, group: Group, replica: Replica, number: int) -> tuple[At
             _begin_lane(request, lane, attempt, effective(replica.card))
         replica.attempts[attempt.slot] = attempt
         request.live += 1
+        attempt.submitted_s = state.now_s
+        state.note_attempt(attempt, Kind.SUBMITTED, seconds=state.now_s - group.pending_s)
     return pending
 
 

@@ -1,16 +1,29 @@
 """What the core shows of itself; reading it changes nothing."""
 
+import heapq
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from services.orchestrator.core.history import Entry
+from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.replicas import Replica, WorkerState
 from stagemesh.outcome import Terminal
 
 if TYPE_CHECKING:
     from services.orchestrator.core.request import OpenRequest
 
-__all__ = ["AttemptView", "Counts", "ReplicaView", "RequestView", "view_replica", "view_request"]
+__all__ = [
+    "AttemptView",
+    "Counts",
+    "ReplicaView",
+    "RequestQuery",
+    "RequestView",
+    "list_requests",
+    "view_replica",
+    "view_request",
+]
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,10 +34,15 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     state: str
     replica_id: str
+    unconfirmed: bool = False
+    """It was told to stop, and its worker has not answered, or had not when the request ended."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request stands; `terminal` is set once it is done."""
+    """How a request stands; `terminal` is set once it is done.
+
+    `serial` counts what was opened here, and `opened_s` is on the core's clock.
+    """
 
     request_id: str
     model: str
@@ -32,6 +50,31 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float
     attempts: tuple[AttemptView, ...] = ()
     terminal: Terminal | None = None
+    tenant: str = ""
+    epoch: int = 0
+    serial: int = 0
+    opened_s: float = 0.0
+    entries: tuple[Entry, ...] = ()
+    entries_dropped: int = 0
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """The stages that were told to stop and have not answered, or had not at the end."""
+        stages = [one.stage for one in self.attempts if one.unconfirmed]
+        return tuple(dict.fromkeys(stages))
+
+
+class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests to show: of this tenant, and where they are given of this state and model.
+
+    Only those before the serial number `before` count, if it is not 0; at most `count` are shown.
+    """
+
+    tenant: str
+    count: int
+    state: str = ""
+    model: str = ""
+    before: int = 0
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +126,44 @@ def view_request(
                 number=attempt.number,
                 state=attempt.state.name,
                 replica_id=attempt.placed_on.replica_id if attempt.placed_on else "",
+                unconfirmed=attempt.unanswered or attempt.state is AttemptState.STOPPING,
             )
             for group in request.groups
             for attempt in group.attempts
         ),
         terminal=terminal,
+        tenant=request.tenant,
+        epoch=request.epoch,
+        serial=request.serial,
+        opened_s=request.opened_s,
+        entries=request.history.entries,
+        entries_dropped=request.history.dropped,
+    )
+
+
+def list_requests(
+    running: "Iterable[OpenRequest]",
+    ended: Iterable[RequestView],
+    query: RequestQuery,
+    now_s: float,
+) -> list[RequestView]:
+    """Show the requests that match a query, those opened last first."""
+    found: list[OpenRequest | RequestView] = [
+        one
+        for one in running
+        if _matches(query, one.tenant, one.plan.pipeline.name, one.state.name, one.serial)
+    ]
+    found += [one for one in ended if _matches(query, one.tenant, one.model, one.state, one.serial)]
+    newest = heapq.nlargest(query.count, found, key=lambda one: one.serial)
+    return [one if isinstance(one, RequestView) else view_request(one, now_s) for one in newest]
+
+
+def _matches(query: RequestQuery, tenant: str, model: str, state: str, serial: int) -> bool:
+    return (
+        tenant == query.tenant
+        and query.model in ("", model)
+        and query.state in ("", state)
+        and not 0 < query.before <= serial
     )
 
 

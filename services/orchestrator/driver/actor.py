@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from services.orchestrator.core.effects import Effect, PublishModels
 from services.orchestrator.core.events import DrainAsked, Event, Tick
+from services.orchestrator.driver.recorder import Recorder
 
 __all__ = ["Core", "Driver", "Observer", "Outlet"]
 
@@ -75,11 +76,13 @@ class Driver:
         observer: Observer,
         published: Callable[[PublishModels], None],
         failed: Callable[[Exception], None],
+        recorder: Recorder | None = None,
     ) -> None:
         self._core = core
         self._observer = observer
         self._published = published
         self._failed = failed
+        self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._outlets: dict[int, Outlet] = {}  # One a link, from `connect` to `disconnect`.
         self._pending: deque[Event] = deque()
@@ -141,9 +144,13 @@ class Driver:
 
     def _step(self, event: Event) -> None:
         self._now_s = max(self._now_s, self._loop.time())
+        if self._recorder is not None:
+            self._recorder.take(event, self._now_s)
         begun_s = time.perf_counter()
         effects = self._core.step(event, self._now_s)
         took_s = time.perf_counter() - begun_s
+        if self._recorder is not None:
+            self._recorder.gave(effects)
         for effect in effects:
             self._perform(effect)
         self._observer.stepped(event, effects, self._now_s, took_s)

@@ -13,7 +13,7 @@ from services.orchestrator.core.effects import (
     EndRequest,
     HandBackRequest,
 )
-from services.orchestrator.core.events import ClientLost, Event, Opened, RowsArrived
+from services.orchestrator.core.events import Event, Opened, RowsArrived
 from stagemesh.outcome import Outcome, Terminal, error_for
 from stagemesh.telemetry import Metrics
 
@@ -35,10 +35,17 @@ class _OpenRequest(msgspec.Struct, frozen=True):
 class Ledger:
     """Watches the steps of the core. It holds nothing of a request but its names."""
 
-    def __init__(self, metrics: Metrics, models: Iterable[str]) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        models: Iterable[str],
+        ended: Callable[[str], None] = lambda request_id: None,
+    ) -> None:
+        """Take where to count, the labels that there are, and who wants to hear of each end."""
         self._models = frozenset(models)
-        # By client link and slot; a request leaves with its end, or with its link.
-        self._requests: dict[int, dict[int, _OpenRequest]] = {}
+        self._ended = ended
+        # By client link and slot; a request leaves with its end, which the core tells of each.
+        self._requests: dict[tuple[int, int], _OpenRequest] = {}
         self._metrics = metrics
         self._open = metrics.gauge(
             "orchestrator_requests_open", "Requests without a terminal.", ("model",)
@@ -102,25 +109,17 @@ class Ledger:
             self._begin(event, now_s)
         for effect in effects:
             if isinstance(effect, EndRequest | DropRequest | HandBackRequest):
-                request = self._requests.get(effect.link, {}).pop(effect.slot, None)
+                self._ended(effect.request_id)
+                request = self._requests.pop((effect.link, effect.slot), None)
                 if request is not None:
                     self._end(request, _terminal_of(effect), now_s)
-        if isinstance(event, ClientLost):
-            self._leave(event, now_s)
 
     def _begin(self, event: Opened, now_s: float) -> None:
+        if (event.link, event.slot) in self._requests:
+            return  # The slot is taken, so the core takes no notice of this one.
         model = event.request.model if event.request.model in self._models else _UNKNOWN_MODEL
-        request = _OpenRequest(event.request_id, model, now_s)
-        self._requests.setdefault(event.link, {})[event.slot] = request
+        self._requests[event.link, event.slot] = _OpenRequest(event.request_id, model, now_s)
         self._open.labels(model).inc()
-
-    def _leave(self, event: ClientLost, now_s: float) -> None:
-        """End what was open on a client link that is gone: nobody is left to take a terminal."""
-        terminal = Terminal(
-            outcome=Outcome.CANCELLED, error=error_for("aborted", "The client's link was lost.")
-        )
-        for request in self._requests.pop(event.link, {}).values():
-            self._end(request, terminal, now_s)
 
     def _end(self, request: _OpenRequest, terminal: Terminal, now_s: float) -> None:
         total_s = now_s - request.opened_s
@@ -148,12 +147,11 @@ class Ledger:
 
 
 def _terminal_of(effect: EndRequest | DropRequest | HandBackRequest) -> Terminal:
-    """Give how a request ended here; one that goes on elsewhere ended by the loss of its link."""
-    if isinstance(effect, EndRequest):
+    """Give how a request ended here; one that was handed back goes on elsewhere."""
+    if isinstance(effect, EndRequest | DropRequest):
         return effect.terminal
-    went = "handed back" if isinstance(effect, HandBackRequest) else "given to another owner"
     return Terminal(
-        outcome=Outcome.CANCELLED, error=error_for("link_lost", f"The request was {went}.")
+        outcome=Outcome.CANCELLED, error=error_for("link_lost", "The request was handed back.")
     )
 
 

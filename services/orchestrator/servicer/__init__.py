@@ -5,6 +5,7 @@ from services.orchestrator.servicer.calls import Calls
 from services.orchestrator.servicer.clients import OrchestratorServicer
 from services.orchestrator.servicer.gateways import GatewayLinks, GatewayLinkServicer
 from services.orchestrator.servicer.generate import Generation
+from services.orchestrator.servicer.peers import PeerServicer
 from services.orchestrator.servicer.ports import (
     ADMIN_SERVICE,
     CLIENT_SERVICE,
@@ -14,6 +15,7 @@ from services.orchestrator.servicer.ports import (
     register_links,
 )
 from services.orchestrator.servicer.presence import Presence
+from services.orchestrator.servicer.requests import Requests
 
 __all__ = [
     "ADMIN_SERVICE",
@@ -25,7 +27,9 @@ __all__ = [
     "GatewayLinks",
     "Generation",
     "OrchestratorServicer",
+    "PeerServicer",
     "Presence",
+    "Requests",
     "register_admin",
     "register_clients",
     "register_links",

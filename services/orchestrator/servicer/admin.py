@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from grpc import aio
 
 from services.orchestrator.core.views import ReplicaView
+from services.orchestrator.servicer.requests import ANY_TENANT, Requests
 from services.orchestrator.translate import KnownReplica, replica_to_proto
 from stagemesh.api.admin.v1 import admin_service_pb2, admin_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2
@@ -34,7 +35,9 @@ class AdminServicer(admin_service_pb2_grpc.AdminServiceServicer):
         views: ReplicaViews,
         known: Callable[[], Iterable[KnownReplica]],
         hello: Callable[[], link_pb2.Hello],
+        requests: Requests,
     ) -> None:
+        self._requests = requests
         self._views = views
         self._known = known
         self._hello = hello
@@ -57,3 +60,13 @@ class AdminServicer(admin_service_pb2_grpc.AdminServiceServicer):
             orchestrator=self._hello(),
             requests_open=self._views.requests_open,
         )
+
+    async def ExplainRequest(  # noqa: N802
+        self,
+        request: admin_service_pb2.ExplainRequestRequest,
+        context: aio.ServicerContext[Any, Any],
+    ) -> admin_service_pb2.ExplainRequestResponse:
+        """Tell what happened to a request here, whosever it is."""
+        del context
+        shown = self._requests.show(request.request_id, ANY_TENANT)
+        return admin_service_pb2.ExplainRequestResponse(request=shown)

@@ -1,32 +1,43 @@
 """`OrchestratorService`: the client port."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, Protocol
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from grpc import aio
 
-from services.orchestrator.core.events import RequestAbortAsked
-from services.orchestrator.core.views import RequestView
-from services.orchestrator.driver import Driver
+from services.orchestrator.core.moves import RequestState
+from services.orchestrator.peers import ASK_S, Answers
 from services.orchestrator.servicer.generate import Generation
-from services.orchestrator.translate import request_view_to_proto
-from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2, orchestrator_service_pb2_grpc
+from services.orchestrator.servicer.inputs import TENANT
+from services.orchestrator.servicer.pages import page_of, page_size, read_token
+from services.orchestrator.servicer.requests import Requests
+from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
+from stagemesh.api.orchestrator.v1 import (
+    orchestrator_service_pb2_grpc,
+    peer_service_pb2,
+    peer_service_pb2_grpc,
+)
 from stagemesh.api.types.v1 import link_pb2
+from stagemesh.errors import invalid
 from stagemesh.outcome import error_for
 from stagemesh.rpc import abort
 
-__all__ = ["OrchestratorServicer", "RequestViews"]
+__all__ = ["Asked", "OrchestratorServicer"]
 
 Context = aio.ServicerContext[Any, Any]
+Stub = peer_service_pb2_grpc.PeerServiceStub
 
-_DONE: Final = "DONE"
+ID_CHARS_MAX: Final = 128
+
+T = TypeVar("T")
 
 
-class RequestViews(Protocol):
-    """Shows requests, also for a while after their end."""
+class Asked(Protocol):
+    """The other orchestrators."""
 
-    def request_view(self, request_id: str) -> RequestView | None:
-        """Show one, if it is known."""
+    async def ask(self, question: Callable[[Stub], Awaitable[T]]) -> Answers[T]:
+        """Put a question to all of them at once."""
         ...
 
 
@@ -36,47 +47,111 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     def __init__(
         self,
         generation: Generation,
-        driver: Driver,
-        views: RequestViews,
+        requests: Requests,
+        peers: Asked,
         models: Callable[[], Sequence[link_pb2.PublishedPipeline]],
     ) -> None:
         self._generation = generation
-        self._driver = driver
-        self._views = views
+        self._requests = requests
+        self._peers = peers
         self._models = models
+        # Aborts go on when whoever asked has left; each of them ends within a second.
+        self._aborts: set[asyncio.Task[pb.AbortResponse]] = set()
 
     async def Generate(  # noqa: N802
-        self, request: orchestrator_service_pb2.GenerateRequest, context: Context
-    ) -> AsyncIterator[orchestrator_service_pb2.GenerateResponse]:
+        self, request: pb.GenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateResponse]:
         """Run one request."""
         async for response in self._generation.run(request.request, context):
             yield response
 
     async def Abort(  # noqa: N802
-        self, request: orchestrator_service_pb2.AbortRequest, context: Context
-    ) -> orchestrator_service_pb2.AbortResponse:
-        """End a running request; one that is not running here is no error."""
+        self, request: pb.AbortRequest, context: Context
+    ) -> pb.AbortResponse:
+        """End a running request; one that is not running anywhere is no error.
+
+        Every orchestrator is told, also where one has it: it may be on its way to another. Who asks
+        and does not wait for the answer has asked all the same.
+        """
         del context
-        view = self._views.request_view(request.request_id)
-        running = view is not None and view.state != _DONE
-        if running:
-            self._driver.post(
-                RequestAbortAsked(request_id=request.request_id, cause="client_asked")
-            )
-        return orchestrator_service_pb2.AbortResponse(aborted=running)
+        aborting = asyncio.create_task(self._abort(request), name="abort")
+        self._aborts.add(aborting)
+        aborting.add_done_callback(self._aborts.discard)
+        return await asyncio.shield(aborting)
+
+    async def _abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
+        request_id = _checked_id(request.request_id)
+        question = peer_service_pb2.EndRequestRequest(
+            request_id=request_id, tenant=TENANT, partials=request.partials
+        )
+        here, there = await asyncio.gather(
+            self._requests.end(request_id, TENANT, partials=request.partials),
+            self._peers.ask(lambda stub: stub.EndRequest(question, timeout=ASK_S)),
+        )
+        last = max((here, *there.given), key=lambda answer: answer.epoch)
+        response = pb.AbortResponse()
+        response.CopyFrom(last.answer)
+        response.unanswered.extend(there.unanswered)
+        return response
 
     async def GetRequest(  # noqa: N802
-        self, request: orchestrator_service_pb2.GetRequestRequest, context: Context
-    ) -> orchestrator_service_pb2.GetRequestResponse:
+        self, request: pb.GetRequestRequest, context: Context
+    ) -> pb.GetRequestResponse:
         """Tell how a request stands; NOT_FOUND once it is forgotten."""
-        view = self._views.request_view(request.request_id)
-        if view is None:
+        request_id = _checked_id(request.request_id)
+        question = peer_service_pb2.ShowRequestRequest(request_id=request_id, tenant=TENANT)
+        there = await self._peers.ask(lambda stub: stub.ShowRequest(question, timeout=ASK_S))
+        shown = [answer.request for answer in there.given if answer.HasField("request")]
+        here = self._requests.show(request_id, TENANT)
+        if here is not None:
+            shown.append(here)
+        if not shown:
             await abort(context, error_for("request_not_found", param="request_id"))
-        return request_view_to_proto(view)
+        return max(shown, key=lambda one: one.epoch)
+
+    async def ListRequests(  # noqa: N802
+        self, request: pb.ListRequestsRequest, context: Context
+    ) -> pb.ListRequestsResponse:
+        """List requests of all orchestrators, those opened last first."""
+        del context
+        marks, size = read_token(request.page_token), page_size(request.page_size)
+        _check_state(request.state)
+        question = peer_service_pb2.ShowRequestsRequest(
+            tenant=TENANT, state=request.state, model=request.model, count=size
+        )
+        for mark in marks.values():
+            question.marks.add(incarnation=mark.incarnation, before=mark.before)
+        there = await self._peers.ask(lambda stub: stub.ShowRequests(question, timeout=ASK_S))
+        page, token = page_of((self._requests.list(question), *there.given), marks, size)
+        return pb.ListRequestsResponse(
+            requests=page, next_page_token=token, unanswered=there.unanswered
+        )
 
     async def ListModels(  # noqa: N802
-        self, request: orchestrator_service_pb2.ListModelsRequest, context: Context
-    ) -> orchestrator_service_pb2.ListModelsResponse:
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
         """List the models, and whether each can be served now."""
         del request, context
-        return orchestrator_service_pb2.ListModelsResponse(models=self._models())
+        return pb.ListModelsResponse(models=self._models())
+
+
+def _check_state(state: str) -> None:
+    """Look whether a state is one, or none.
+
+    Raises:
+        MeshError: If it is another word.
+    """
+    if state and state not in RequestState.__members__:
+        known = ", ".join(RequestState.__members__)
+        raise invalid(f"Must be one of {known}.", param="state")
+
+
+def _checked_id(request_id: str) -> str:
+    """Give a request id back.
+
+    Raises:
+        MeshError: If it is empty, or too long to be one.
+    """
+    if not 0 < len(request_id) <= ID_CHARS_MAX:
+        raise invalid(f"Must have 1 to {ID_CHARS_MAX} characters.", param="request_id")
+    return request_id

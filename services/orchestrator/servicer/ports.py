@@ -7,12 +7,15 @@ from grpc import aio
 from services.orchestrator.servicer.admin import AdminServicer
 from services.orchestrator.servicer.clients import OrchestratorServicer
 from services.orchestrator.servicer.gateways import GatewayLinkServicer
+from services.orchestrator.servicer.peers import PeerServicer
 from stagemesh.api.admin.v1 import admin_service_pb2, admin_service_pb2_grpc
 from stagemesh.api.orchestrator.v1 import (
     gateway_link_service_pb2,
     gateway_link_service_pb2_grpc,
     orchestrator_service_pb2,
     orchestrator_service_pb2_grpc,
+    peer_service_pb2,
+    peer_service_pb2_grpc,
 )
 from stagemesh.api.stage.v1 import payload_service_pb2, payload_service_pb2_grpc
 from stagemesh.payload import PayloadServicer
@@ -35,6 +38,7 @@ ADMIN_SERVICE: Final = admin_service_pb2.DESCRIPTOR.services_by_name["AdminServi
 
 LINK_SERVICES: Final = (
     gateway_link_service_pb2.DESCRIPTOR.services_by_name["GatewayLinkService"].full_name,
+    peer_service_pb2.DESCRIPTOR.services_by_name["PeerService"].full_name,
     payload_service_pb2.DESCRIPTOR.services_by_name["PayloadService"].full_name,
 )
 
@@ -45,10 +49,14 @@ def register_clients(servicer: OrchestratorServicer, server: aio.Server) -> None
 
 
 def register_links(
-    links: GatewayLinkServicer, payloads: PayloadServicer, server: aio.Server
+    links: GatewayLinkServicer,
+    peers: PeerServicer,
+    payloads: PayloadServicer,
+    server: aio.Server,
 ) -> None:
-    """Put the services for gateways, and for readers of payloads, on a server."""
+    """Put the services for gateways, other orchestrators and readers of payloads on a server."""
     gateway_link_service_pb2_grpc.add_GatewayLinkServiceServicer_to_server(links, server)
+    peer_service_pb2_grpc.add_PeerServiceServicer_to_server(peers, server)
     payload_service_pb2_grpc.add_PayloadServiceServicer_to_server(payloads, server)
 
 

@@ -16,11 +16,11 @@ from services.orchestrator.translate.outbound import (
 )
 from services.orchestrator.translate.portrait import Portrait, hello_of, news_of, sign_of_life
 from services.orchestrator.translate.submits import Submits
-from services.orchestrator.translate.views import (
-    KnownReplica,
-    replica_to_proto,
+from services.orchestrator.translate.timelines import (
+    request_summary_to_proto,
     request_view_to_proto,
 )
+from services.orchestrator.translate.views import KnownReplica, replica_to_proto
 
 __all__ = [
     "PIECE_BYTES_MAX",
@@ -38,6 +38,7 @@ __all__ = [
     "published_pipelines",
     "replica_attached",
     "replica_to_proto",
+    "request_summary_to_proto",
     "request_view_to_proto",
     "sign_of_life",
     "terminal_frame",

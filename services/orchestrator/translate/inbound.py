@@ -73,7 +73,12 @@ def gateway_event(link: int, frame: link_pb2.Frame) -> Event | None:
     """
     match frame.WhichOneof("kind"):
         case "abort":
-            return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
+            return AbortAsked(
+                link=link,
+                slot=frame.abort.slot,
+                cause=frame.abort.cause,
+                partials=frame.abort.partials,
+            )
         case "handle_lost":
             return _handle_lost(link, frame.handle_lost)
         case "fence" if frame.fence.slot:  # The gateway has no such request, or not from here.

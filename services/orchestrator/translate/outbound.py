@@ -53,7 +53,9 @@ def _for_gateway(effect: _ForGateway) -> link_pb2.Frame:
 def _for_worker(effect: _ForWorker) -> link_pb2.Frame:
     match effect:
         case AbortAttempt():
-            return link_pb2.Frame(abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause))
+            return link_pb2.Frame(
+                abort=link_pb2.Abort(slot=effect.slot, cause=effect.cause, partials=effect.partials)
+            )
         case FenceRequest():
             return link_pb2.Frame(
                 fence=link_pb2.Fence(

@@ -1,14 +1,12 @@
-"""What the core and the links show of themselves, as answers to operators and clients."""
+"""What the core and the links show of replicas, as answers to operators."""
 
 import msgspec
 
-from services.orchestrator.core.views import ReplicaView, RequestView
+from services.orchestrator.core.views import ReplicaView
 from stagemesh.api.admin.v1 import admin_service_pb2
-from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import link_pb2
-from stagemesh.wire import request_terminal_to_proto
 
-__all__ = ["KnownReplica", "replica_to_proto", "request_view_to_proto"]
+__all__ = ["KnownReplica", "replica_to_proto"]
 
 
 class KnownReplica(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,21 +38,3 @@ def replica_to_proto(known: KnownReplica, view: ReplicaView | None) -> admin_ser
         replica.state = link_pb2.ProcessState.ValueType(view.state)
         replica.inflight = view.in_flight
     return replica
-
-
-def request_view_to_proto(view: RequestView) -> orchestrator_service_pb2.GetRequestResponse:
-    """Make what a client sees of its request."""
-    response = orchestrator_service_pb2.GetRequestResponse(
-        request_id=view.request_id, model=view.model, state=view.state, age_s=view.age_s
-    )
-    for attempt in view.attempts:
-        response.attempts.add(
-            stage=attempt.stage,
-            role=attempt.role,
-            attempt=attempt.number,
-            state=attempt.state,
-            replica_id=attempt.replica_id,
-        )
-    if view.terminal is not None:
-        response.terminal.CopyFrom(request_terminal_to_proto(view.terminal))
-    return response

@@ -75,8 +75,9 @@ class Attempt:
 
     __slots__ = (
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
-        "_submitted_s", "_unbegun", "_untold", "_usage", "_window", "cursors", "deadline_s",
-        "has_sent", "in_engine", "input_closed", "lanes_awaited", "lanes_open", "link", "number",
+        "_submitted_s", "_transfer_s", "_unbegun", "_untold", "_usage", "_window", "cursors",
+        "deadline_s", "has_sent", "in_engine", "input_closed", "lanes_awaited", "lanes_open",
+        "link", "number",
         "role", "slot", "state", "submission", "terminal",
     )  # fmt: skip
 
@@ -123,6 +124,7 @@ class Attempt:
         self._submitted_s = now_s
         self._started_s = now_s
         self._first_s: float | None = None
+        self._transfer_s = 0.0
 
     @property
     def ended(self) -> bool:
@@ -159,8 +161,9 @@ class Attempt:
             raise ValueError(f"attempt {self.number}: no move from {self.state} to {to}")
         self.state = to
 
-    def started(self, now_s: float) -> None:
-        """Note that the engine took it."""
+    def started(self, now_s: float, transfer_s: float = 0.0) -> None:
+        """Note that the engine took it, and what the fetch of its input took until then."""
+        self._transfer_s = transfer_s
         self.move(State.RUNNING)
         self.in_engine = True
         self._started_s = now_s
@@ -223,7 +226,13 @@ class Attempt:
 
     def granted(self, grant: Grant) -> list[Row]:
         """Raise the credit for outputs; return the rows that may go now."""
-        rows = self._sender.grant(grant.units, grant.bytes)
+        return self._told(self._sender.grant(grant.units, grant.bytes))
+
+    def release(self) -> list[Row]:
+        """Give the rows that wait for credit, which they get no more."""
+        return self._told(self._sender.release())
+
+    def _told(self, rows: list[Row]) -> list[Row]:
         self.has_sent = self.has_sent or bool(rows)
         if self._untold:
             for row in rows:
@@ -262,6 +271,7 @@ class Attempt:
             first_output_s=0.0 if first_s is None else first_s - self._submitted_s,
             compute_s=now_s - self._started_s if self.state is not State.WAITING else 0.0,
             total_s=now_s - self._submitted_s,
+            transfer_s=self._transfer_s,
         )
 
     def _timed(self, end: End, now_s: float) -> End:

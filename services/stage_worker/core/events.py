@@ -83,11 +83,12 @@ class CreditGranted(_Event, frozen=True):
 
 
 class AbortAsked(_Event, frozen=True):
-    """An orchestrator wants an attempt ended."""
+    """An orchestrator wants an attempt ended, with what waits for credit or without."""
 
     link: int
     slot: int
     cause: str
+    partials: bool = False
 
 
 class FenceRaised(_Event, frozen=True):
@@ -127,9 +128,10 @@ class EngineLoaded(_Event, frozen=True):
 
 
 class AttemptStarted(_Event, frozen=True):
-    """The engine took an attempt."""
+    """The engine took an attempt, whose input took `transfer_s` to be fetched until then."""
 
     attempt: int
+    transfer_s: float = 0.0
 
 
 class InputTaken(_Event, frozen=True):

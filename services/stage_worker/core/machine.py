@@ -240,6 +240,13 @@ class StageWorker:
     def _abort_asked(self, event: seen.AbortAsked, now_s: float) -> None:
         attempt = self._attempts.at(event.link, event.slot)
         if attempt is not None:
+            if event.partials and attempt.state in {State.RUNNING, State.FLUSHING}:
+                held = attempt.release()
+                if held:
+                    self._orders.rows(event.link, held)
+                if attempt.state is State.FLUSHING:
+                    self._endings.flush(attempt)
+                    return
             self._endings.abort(attempt)
         else:
             self._say_unknown(event.link, event.slot)
@@ -266,7 +273,7 @@ class StageWorker:
     def _attempt_started(self, event: seen.AttemptStarted, now_s: float) -> None:
         attempt = self._attempts.get(event.attempt)
         if attempt is not None:
-            attempt.started(now_s)
+            attempt.started(now_s, event.transfer_s)
 
     def _input_taken(self, event: seen.InputTaken, now_s: float) -> None:
         attempt = self._attempts.get(event.attempt)

@@ -5,6 +5,7 @@ Every call gives the events that it caused, so that they are stepped before anyt
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
@@ -50,7 +51,17 @@ class Payloads(Protocol):
 class _Taking:
     """The input of one attempt, as far as it has come; `gone` once nothing of it counts."""
 
-    __slots__ = ("gone", "intake", "number", "queue", "role", "sources", "submission", "task")
+    __slots__ = (
+        "gone",
+        "intake",
+        "number",
+        "queue",
+        "role",
+        "sources",
+        "submission",
+        "task",
+        "transfer_s",
+    )
 
     def __init__(self, effect: StartAttempt) -> None:
         self.number = effect.attempt
@@ -65,6 +76,8 @@ class _Taking:
         self.intake: Intake | None = None
         self.queue: deque[Row] = deque()
         self.task: asyncio.Task[None] | None = None
+        self.transfer_s = 0.0
+        """What its fetches took so far."""
         self.gone = False
 
 
@@ -205,7 +218,7 @@ class Intakes:
             case Begin(input=given, streamed=streamed):
                 work = _work(taking, given, self._engine.capabilities, streamed=streamed)
                 self._engine.submit(work)
-                yield AttemptStarted(attempt=number)
+                yield AttemptStarted(attempt=number, transfer_s=taking.transfer_s)
                 if not streamed:
                     yield InputClosed(attempt=number)
             case Append(input=given):
@@ -249,6 +262,7 @@ class Intakes:
         handle = body.handle
         if handle is None:
             return body
+        begun_s = time.perf_counter()
         try:
             async with asyncio.timeout(FETCH_S):
                 data = await self._payloads.get(handle)
@@ -257,6 +271,7 @@ class Intakes:
         except MeshError as error:
             info = error.info
         else:
+            taking.transfer_s += time.perf_counter() - begun_s
             return msgspec.structs.replace(body, inline=bytes(data), handle=None)
         if not taking.gone:
             lost = AttemptBroke(attempt=taking.number, error=info, handle_id=handle.handle_id)

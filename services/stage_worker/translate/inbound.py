@@ -60,7 +60,12 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
         case "submit":
             return _submitted(link, frame.submit)
         case "abort":
-            return AbortAsked(link=link, slot=frame.abort.slot, cause=frame.abort.cause)
+            return AbortAsked(
+                link=link,
+                slot=frame.abort.slot,
+                cause=frame.abort.cause,
+                partials=frame.abort.partials,
+            )
         case "fence":
             fence = frame.fence
             return FenceRaised(

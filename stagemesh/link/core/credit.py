@@ -101,6 +101,13 @@ class Sender:
             released.append(self._held.popleft())
         return released
 
+    def release(self) -> list[Row]:
+        """Give everything that waits, in order, whatever the totals: the key is about to end."""
+        released = list(self._held)
+        self._held.clear()
+        self.held_units = self.held_bytes = 0
+        return released
+
     def _join(self, row: Row) -> bool:
         """Join a row to the last one waiting, if it continues that one's text."""
         if not self._held:

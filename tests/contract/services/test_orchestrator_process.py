@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncinotify import Inotify, Mask
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.orchestrator import app
 from services.orchestrator.core.effects import Effect
 from services.orchestrator.core.events import Event, Opened
 from services.orchestrator.core.machine import Orchestrator
+from services.orchestrator.driver import read_dump
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2_grpc
+from stagemesh.pipeline import parse_mesh
 from stagemesh.rpc import open_channel
-from tests.helpers.fake_worker import STOP, FakeWorker, silent
+from tests.helpers.fake_worker import STOP, FakeWorker, counting, silent
 from tests.helpers.loopback import free_address
 from tests.helpers.running_orchestrator import ask, running_orchestrator
+from tools.replay import replay
 
 MESH = """\
 pools:
@@ -49,7 +53,7 @@ class Spawned:
 
 
 @asynccontextmanager
-async def spawned(folder: Path, workers: list[FakeWorker]) -> AsyncIterator[Spawned]:
+async def spawned(folder: Path, workers: list[FakeWorker], *flags: str) -> AsyncIterator[Spawned]:
     mesh, discovery = folder / "mesh.yaml", folder / "discovery.json"
     mesh.write_text(MESH)
     pool = [{"id": worker.replica_id, "address": worker.address} for worker in workers]
@@ -61,6 +65,7 @@ async def spawned(folder: Path, workers: list[FakeWorker]) -> AsyncIterator[Spaw
         *("--discovery", f"file:{discovery}", "--grpc", address),
         *("--link", free_address(), "--admin", free_address(), "--drain-s", "5"),
         *("--payload-directory", str(folder)),
+        *flags,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
@@ -188,11 +193,47 @@ async def test_a_bug_in_the_core_takes_the_process_down(
     monkeypatch.setattr(app, "Orchestrator", BrokenCore)
     async with FakeWorker(script=silent) as worker:
         with pytest.raises(ExceptionGroup) as caught:
-            async with running_orchestrator([worker], tmp_path) as orchestrator:
+            async with running_orchestrator(
+                [worker], tmp_path, dump_directory=str(tmp_path)
+            ) as orchestrator:
                 await orchestrator.serving("echo")
-                call = orchestrator.stub.Generate(ask())
+                call = orchestrator.stub.Generate(ask("a secret"))
                 assert await call.code() is not None
 
     assert caught.group_contains(KeyError, match="a bug")
     critical = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert [record.__dict__["event_kind"] for record in critical] == ["Opened"]
+    path = tmp_path / "o-0-failed.dump"
+    dump = read_dump(path)
+    assert (dump.reason, dump.skipped) == ("KeyError", 0)
+    assert isinstance(dump.steps[-1].event, Opened)
+    assert dump.steps[-1].effects is None
+    assert b"a secret" not in path.read_bytes()
+
+
+async def test_on_sigusr1_it_writes_its_last_inputs_down_and_goes_on(tmp_path: Path) -> None:
+    async with (
+        FakeWorker(script=counting(3)) as worker,
+        spawned(tmp_path, [worker], "--dump-directory", str(tmp_path)) as one,
+        open_channel(one.address) as channel,
+    ):
+        await serving(channel, "echo")
+        stub = orchestrator_service_pb2_grpc.OrchestratorServiceStub(channel)
+        assert len([response async for response in stub.Generate(ask("a secret"))]) > 0
+        path = tmp_path / "o-7-asked.dump"
+        with Inotify() as inotify:
+            inotify.add_watch(tmp_path, Mask.MOVED_TO)
+            one.process.send_signal(signal.SIGUSR1)
+            async with asyncio.timeout(10):
+                await inotify.get()
+        dump = read_dump(path)
+        assert len([response async for response in stub.Generate(ask())]) > 0
+        one.process.send_signal(signal.SIGTERM)
+        code, _ = await one.end()
+
+    assert code == 0
+    assert dump.orchestrator_id == "o-7"
+    assert b"a secret" not in path.read_bytes()
+    verdict = replay(dump, parse_mesh(MESH, "mesh.yaml"))
+    assert (verdict.exact, verdict.differences, verdict.raised) == (True, (), None)
+    assert [one.outcome for step in dump.steps for one in step.ended] == [1]

@@ -22,22 +22,27 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2
 from stagemesh.api.types.v1 import link_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_link__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*stagemesh/api/admin/v1/admin_service.proto\x12\x16stagemesh.api.admin.v1\x1a!stagemesh/api/types/v1/link.proto\"$\n\x13ListReplicasRequest\x12\r\n\x05pools\x18\x01 \x03(\t\"\x95\x01\n\x14ListReplicasResponse\x12\x31\n\x08replicas\x18\x01 \x03(\x0b\x32\x1f.stagemesh.api.admin.v1.Replica\x12\x33\n\x0corchestrator\x18\x02 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Hello\x12\x15\n\rrequests_open\x18\x03 \x01(\r\"\x98\x02\n\x07Replica\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x33\n\x05state\x18\x06 \x01(\x0e\x32$.stagemesh.api.types.v1.ProcessState\x12\x11\n\tconnected\x18\x07 \x01(\x08\x12*\n\x04load\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Load\x12\x10\n\x08inflight\x18\t \x01(\r\x12\x32\n\x06worker\x18\n \x01(\x0b\x32\".stagemesh.api.types.v1.WorkerCard2y\n\x0c\x41\x64minService\x12i\n\x0cListReplicas\x12+.stagemesh.api.admin.v1.ListReplicasRequest\x1a,.stagemesh.api.admin.v1.ListReplicasResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*stagemesh/api/admin/v1/admin_service.proto\x12\x16stagemesh.api.admin.v1\x1a\x38stagemesh/api/orchestrator/v1/orchestrator_service.proto\x1a!stagemesh/api/types/v1/link.proto\"$\n\x13ListReplicasRequest\x12\r\n\x05pools\x18\x01 \x03(\t\"\x95\x01\n\x14ListReplicasResponse\x12\x31\n\x08replicas\x18\x01 \x03(\x0b\x32\x1f.stagemesh.api.admin.v1.Replica\x12\x33\n\x0corchestrator\x18\x02 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Hello\x12\x15\n\rrequests_open\x18\x03 \x01(\r\"\x98\x02\n\x07Replica\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x12\n\nreplica_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0b\n\x03pid\x18\x05 \x01(\r\x12\x33\n\x05state\x18\x06 \x01(\x0e\x32$.stagemesh.api.types.v1.ProcessState\x12\x11\n\tconnected\x18\x07 \x01(\x08\x12*\n\x04load\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Load\x12\x10\n\x08inflight\x18\t \x01(\r\x12\x32\n\x06worker\x18\n \x01(\x0b\x32\".stagemesh.api.types.v1.WorkerCard\"+\n\x15\x45xplainRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\\\n\x16\x45xplainRequestResponse\x12\x42\n\x07request\x18\x01 \x01(\x0b\x32\x31.stagemesh.api.orchestrator.v1.GetRequestResponse2\xea\x01\n\x0c\x41\x64minService\x12i\n\x0cListReplicas\x12+.stagemesh.api.admin.v1.ListReplicasRequest\x1a,.stagemesh.api.admin.v1.ListReplicasResponse\x12o\n\x0e\x45xplainRequest\x12-.stagemesh.api.admin.v1.ExplainRequestRequest\x1a..stagemesh.api.admin.v1.ExplainRequestResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stagemesh.api.admin.v1.admin_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTREPLICASREQUEST']._serialized_start=105
-  _globals['_LISTREPLICASREQUEST']._serialized_end=141
-  _globals['_LISTREPLICASRESPONSE']._serialized_start=144
-  _globals['_LISTREPLICASRESPONSE']._serialized_end=293
-  _globals['_REPLICA']._serialized_start=296
-  _globals['_REPLICA']._serialized_end=576
-  _globals['_ADMINSERVICE']._serialized_start=578
-  _globals['_ADMINSERVICE']._serialized_end=699
+  _globals['_LISTREPLICASREQUEST']._serialized_start=163
+  _globals['_LISTREPLICASREQUEST']._serialized_end=199
+  _globals['_LISTREPLICASRESPONSE']._serialized_start=202
+  _globals['_LISTREPLICASRESPONSE']._serialized_end=351
+  _globals['_REPLICA']._serialized_start=354
+  _globals['_REPLICA']._serialized_end=634
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_start=636
+  _globals['_EXPLAINREQUESTREQUEST']._serialized_end=679
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_start=681
+  _globals['_EXPLAINREQUESTRESPONSE']._serialized_end=773
+  _globals['_ADMINSERVICE']._serialized_start=776
+  _globals['_ADMINSERVICE']._serialized_end=1010
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,11 @@ class AdminServiceStub:
                 request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasRequest.SerializeToString,
                 response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasResponse.FromString,
                 _registered_method=True)
+        self.ExplainRequest = channel.unary_unary(
+                '/stagemesh.api.admin.v1.AdminService/ExplainRequest',
+                request_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -53,6 +58,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainRequest(self, request, context):
+        """Tells what happened to a request at this orchestrator, whosever it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListReplicas,
                     request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasRequest.FromString,
                     response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasResponse.SerializeToString,
+            ),
+            'ExplainRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRequest,
+                    request_deserializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +107,33 @@ class AdminService:
             '/stagemesh.api.admin.v1.AdminService/ListReplicas',
             stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasRequest.SerializeToString,
             stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ListReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.admin.v1.AdminService/ExplainRequest',
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestRequest.SerializeToString,
+            stagemesh_dot_api_dot_admin_dot_v1_dot_admin__service__pb2.ExplainRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,6 +18,8 @@ class AdminServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListReplicas: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListReplicasRequest, _admin_service_pb2.ListReplicasResponse]
     """Lists the replicas that this orchestrator knows."""
+    ExplainRequest: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ExplainRequestRequest, _admin_service_pb2.ExplainRequestResponse]
+    """Tells what happened to a request at this orchestrator, whosever it is."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shows and steers what runs where."""
@@ -29,5 +31,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_admin_service_pb2.ListReplicasRequest, _abc.Awaitable[_admin_service_pb2.ListReplicasResponse]],
     ) -> _abc.Awaitable[_admin_service_pb2.ListReplicasResponse]:
         """Lists the replicas that this orchestrator knows."""
+
+    @_abc_1.abstractmethod
+    def ExplainRequest(
+        self,
+        request: _admin_service_pb2.ExplainRequestRequest,
+        context: _aio.ServicerContext[_admin_service_pb2.ExplainRequestRequest, _abc.Awaitable[_admin_service_pb2.ExplainRequestResponse]],
+    ) -> _abc.Awaitable[_admin_service_pb2.ExplainRequestResponse]:
+        """Tells what happened to a request at this orchestrator, whosever it is."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from stagemesh.api.types.v1 import link_pb2 as _link_pb2
 from stagemesh.api.types.v1 import media_pb2 as _media_pb2
 from stagemesh.api.types.v1 import outcome_pb2 as _outcome_pb2
@@ -21,6 +22,68 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RequestEventKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestEventKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_EVENT_KIND_UNSPECIFIED: _RequestEventKind.ValueType  # 0
+    REQUEST_EVENT_KIND_OPENED: _RequestEventKind.ValueType  # 1
+    """A client, or its gateway, gave it to this orchestrator."""
+    REQUEST_EVENT_KIND_ADMITTED: _RequestEventKind.ValueType  # 2
+    """It may run; `seconds` it waited for that."""
+    REQUEST_EVENT_KIND_PENDING: _RequestEventKind.ValueType  # 3
+    """A stage wants engine slots; `cause` says why again."""
+    REQUEST_EVENT_KIND_SUBMITTED: _RequestEventKind.ValueType  # 4
+    """An attempt was given to a replica; `seconds` the stage waited for its engine slots."""
+    REQUEST_EVENT_KIND_STREAMING: _RequestEventKind.ValueType  # 5
+    """An attempt gave its first output."""
+    REQUEST_EVENT_KIND_FIRST_OUTPUT: _RequestEventKind.ValueType  # 6
+    """The client's first output went out, or waits for its credit."""
+    REQUEST_EVENT_KIND_ATTEMPT_ENDED: _RequestEventKind.ValueType  # 7
+    """An attempt is over, in `state`; `seconds` after it was submitted."""
+    REQUEST_EVENT_KIND_REDRIVEN: _RequestEventKind.ValueType  # 8
+    """A stage that was lost is driven again, after `seconds`; `cause` is that of the loss."""
+    REQUEST_EVENT_KIND_RESET: _RequestEventKind.ValueType  # 9
+    """A stage begins again, and so does what reads it: nothing of it was delivered."""
+    REQUEST_EVENT_KIND_STOPPING: _RequestEventKind.ValueType  # 10
+    """It has its verdict and waits for its attempts to let go."""
+    REQUEST_EVENT_KIND_ORPHANED: _RequestEventKind.ValueType  # 11
+    """Its gateway is lost."""
+    REQUEST_EVENT_KIND_DONE: _RequestEventKind.ValueType  # 12
+    """It is over here; `state` is the outcome."""
+
+class RequestEventKind(_RequestEventKind, metaclass=_RequestEventKindEnumTypeWrapper):
+    """What happened to a request."""
+
+REQUEST_EVENT_KIND_UNSPECIFIED: RequestEventKind.ValueType  # 0
+REQUEST_EVENT_KIND_OPENED: RequestEventKind.ValueType  # 1
+"""A client, or its gateway, gave it to this orchestrator."""
+REQUEST_EVENT_KIND_ADMITTED: RequestEventKind.ValueType  # 2
+"""It may run; `seconds` it waited for that."""
+REQUEST_EVENT_KIND_PENDING: RequestEventKind.ValueType  # 3
+"""A stage wants engine slots; `cause` says why again."""
+REQUEST_EVENT_KIND_SUBMITTED: RequestEventKind.ValueType  # 4
+"""An attempt was given to a replica; `seconds` the stage waited for its engine slots."""
+REQUEST_EVENT_KIND_STREAMING: RequestEventKind.ValueType  # 5
+"""An attempt gave its first output."""
+REQUEST_EVENT_KIND_FIRST_OUTPUT: RequestEventKind.ValueType  # 6
+"""The client's first output went out, or waits for its credit."""
+REQUEST_EVENT_KIND_ATTEMPT_ENDED: RequestEventKind.ValueType  # 7
+"""An attempt is over, in `state`; `seconds` after it was submitted."""
+REQUEST_EVENT_KIND_REDRIVEN: RequestEventKind.ValueType  # 8
+"""A stage that was lost is driven again, after `seconds`; `cause` is that of the loss."""
+REQUEST_EVENT_KIND_RESET: RequestEventKind.ValueType  # 9
+"""A stage begins again, and so does what reads it: nothing of it was delivered."""
+REQUEST_EVENT_KIND_STOPPING: RequestEventKind.ValueType  # 10
+"""It has its verdict and waits for its attempts to let go."""
+REQUEST_EVENT_KIND_ORPHANED: RequestEventKind.ValueType  # 11
+"""Its gateway is lost."""
+REQUEST_EVENT_KIND_DONE: RequestEventKind.ValueType  # 12
+"""It is over here; `state` is the outcome."""
+Global___RequestEventKind: _TypeAlias = RequestEventKind  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
@@ -168,15 +231,19 @@ class AbortRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PARTIALS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    partials: _builtins.bool
+    """Whether its client is first given what was made of its outputs and not delivered yet."""
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
+        partials: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partials", b"partials", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -184,20 +251,45 @@ Global___AbortRequest: _TypeAlias = AbortRequest  # noqa: Y015
 
 @_typing.final
 class AbortResponse(_message.Message):
-    """Tells whether it was running here."""
+    """How the request stands now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ABORTED_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    UNCONFIRMED_STAGES_FIELD_NUMBER: _builtins.int
+    UNANSWERED_FIELD_NUMBER: _builtins.int
     aborted: _builtins.bool
+    """Whether it was running."""
+    state: _builtins.str
+    """A state of the request table: "DONE" once every stage has let go of it. Empty where nobody
+    knows the request; whoever opens it within the next half minute is told that it was aborted.
+    """
+    @_builtins.property
+    def terminal(self) -> Global___RequestTerminal:
+        """Its end, once it has one; the end that it had, if it was over."""
+
+    @_builtins.property
+    def unconfirmed_stages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Stages that were told to stop and have not confirmed in time."""
+
+    @_builtins.property
+    def unanswered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Orchestrators that did not answer in time, so that the request may run there."""
+
     def __init__(
         self,
         *,
         aborted: _builtins.bool = ...,
+        state: _builtins.str = ...,
+        terminal: Global___RequestTerminal | None = ...,
+        unconfirmed_stages: _abc.Iterable[_builtins.str] | None = ...,
+        unanswered: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "state", b"state", "terminal", b"terminal", "unanswered", b"unanswered", "unconfirmed_stages", b"unconfirmed_stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,7 +318,7 @@ Global___GetRequestRequest: _TypeAlias = GetRequestRequest  # noqa: Y015
 
 @_typing.final
 class GetRequestResponse(_message.Message):
-    """How a request stands."""
+    """How a request stands, as its last owner knows it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -236,13 +328,243 @@ class GetRequestResponse(_message.Message):
     AGE_S_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     TERMINAL_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ORCHESTRATOR_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    EVENTS_DROPPED_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     model: _builtins.str
     state: _builtins.str
     """A state of the request table, for example "RUNNING"."""
     age_s: _builtins.float
+    epoch: _builtins.int
+    """The number of its owner: it rises each time that the request is given to an orchestrator again."""
+    orchestrator_id: _builtins.str
+    events_dropped: _builtins.int
+    """How many events in the middle are not kept."""
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]: ...
+    @_builtins.property
+    def terminal(self) -> Global___RequestTerminal:
+        """Set once it is done."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestEvent]:
+        """What happened to it here, in order."""
+
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTimes]: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        model: _builtins.str = ...,
+        state: _builtins.str = ...,
+        age_s: _builtins.float = ...,
+        attempts: _abc.Iterable[Global___AttemptStatus] | None = ...,
+        terminal: Global___RequestTerminal | None = ...,
+        epoch: _builtins.int = ...,
+        orchestrator_id: _builtins.str = ...,
+        events: _abc.Iterable[Global___RequestEvent] | None = ...,
+        events_dropped: _builtins.int = ...,
+        stages: _abc.Iterable[Global___StageTimes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "attempts", b"attempts", "epoch", b"epoch", "events", b"events", "events_dropped", b"events_dropped", "model", b"model", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "stages", b"stages", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRequestResponse: _TypeAlias = GetRequestResponse  # noqa: Y015
+
+@_typing.final
+class RequestEvent(_message.Message):
+    """One thing that happened to a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_S_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REPLICA_ID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    at_s: _builtins.float
+    """Seconds since the request was opened here."""
+    kind: Global___RequestEventKind.ValueType
+    stage: _builtins.str
+    """Empty where it concerns the whole request."""
+    role: _builtins.int
+    attempt: _builtins.int
+    replica_id: _builtins.str
+    incarnation: _builtins.int
+    state: _builtins.str
+    cause: _builtins.str
+    seconds: _builtins.float
+    @_builtins.property
+    def timings(self) -> _outcome_pb2.Timings:
+        """What the worker says of an attempt that is over."""
+
+    def __init__(
+        self,
+        *,
+        at_s: _builtins.float = ...,
+        kind: Global___RequestEventKind.ValueType = ...,
+        stage: _builtins.str = ...,
+        role: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        replica_id: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        state: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+        timings: _outcome_pb2.Timings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "attempt", b"attempt", "cause", b"cause", "incarnation", b"incarnation", "kind", b"kind", "replica_id", b"replica_id", "role", b"role", "seconds", b"seconds", "stage", b"stage", "state", b"state", "timings", b"timings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestEvent: _TypeAlias = RequestEvent  # noqa: Y015
+
+@_typing.final
+class StageTimes(_message.Message):
+    """Where the time of a stage went, in seconds, added up over its attempts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    WAIT_S_FIELD_NUMBER: _builtins.int
+    QUEUE_S_FIELD_NUMBER: _builtins.int
+    TRANSFER_S_FIELD_NUMBER: _builtins.int
+    COMPUTE_S_FIELD_NUMBER: _builtins.int
+    TOTAL_S_FIELD_NUMBER: _builtins.int
+    stage: _builtins.str
+    attempts: _builtins.int
+    wait_s: _builtins.float
+    """For an engine slot, at the orchestrator."""
+    queue_s: _builtins.float
+    """At the worker, before the engine took it, without what it took to fetch its input."""
+    transfer_s: _builtins.float
+    """To fetch input that travels by handle, at the worker, before the engine took it."""
+    compute_s: _builtins.float
+    total_s: _builtins.float
+    """From the submission to the end, as the orchestrator saw it."""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+        wait_s: _builtins.float = ...,
+        queue_s: _builtins.float = ...,
+        transfer_s: _builtins.float = ...,
+        compute_s: _builtins.float = ...,
+        total_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "compute_s", b"compute_s", "queue_s", b"queue_s", "stage", b"stage", "total_s", b"total_s", "transfer_s", b"transfer_s", "wait_s", b"wait_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageTimes: _TypeAlias = StageTimes  # noqa: Y015
+
+@_typing.final
+class ListRequestsRequest(_message.Message):
+    """Which requests to list. Empty fields let everything through."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """A state of the request table, for example "RUNNING"."""
+    model: _builtins.str
+    page_size: _builtins.int
+    """How many at most; 0 means 50, and no page has more than 200."""
+    page_token: _builtins.str
+    """What the page before gave; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        model: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "page_size", b"page_size", "page_token", b"page_token", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRequestsRequest: _TypeAlias = ListRequestsRequest  # noqa: Y015
+
+@_typing.final
+class ListRequestsResponse(_message.Message):
+    """One page of requests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UNANSWERED_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty where there is none."""
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestSummary]: ...
+    @_builtins.property
+    def unanswered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Orchestrators that did not answer in time."""
+
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___RequestSummary] | None = ...,
+        next_page_token: _builtins.str = ...,
+        unanswered: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "requests", b"requests", "unanswered", b"unanswered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRequestsResponse: _TypeAlias = ListRequestsResponse  # noqa: Y015
+
+@_typing.final
+class RequestSummary(_message.Message):
+    """One request of a list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ORCHESTRATOR_ID_FIELD_NUMBER: _builtins.int
+    OPENED_AGO_S_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    model: _builtins.str
+    state: _builtins.str
+    epoch: _builtins.int
+    orchestrator_id: _builtins.str
+    opened_ago_s: _builtins.float
+    """How long ago it was opened there."""
+    number: _builtins.int
+    """Counts the requests of its orchestrator; a higher one was opened later."""
     @_builtins.property
     def terminal(self) -> Global___RequestTerminal:
         """Set once it is done."""
@@ -253,17 +575,19 @@ class GetRequestResponse(_message.Message):
         request_id: _builtins.str = ...,
         model: _builtins.str = ...,
         state: _builtins.str = ...,
-        age_s: _builtins.float = ...,
-        attempts: _abc.Iterable[Global___AttemptStatus] | None = ...,
+        epoch: _builtins.int = ...,
+        orchestrator_id: _builtins.str = ...,
+        opened_ago_s: _builtins.float = ...,
         terminal: Global___RequestTerminal | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "attempts", b"attempts", "model", b"model", "request_id", b"request_id", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "model", b"model", "number", b"number", "opened_ago_s", b"opened_ago_s", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetRequestResponse: _TypeAlias = GetRequestResponse  # noqa: Y015
+Global___RequestSummary: _TypeAlias = RequestSummary  # noqa: Y015
 
 @_typing.final
 class AttemptStatus(_message.Message):

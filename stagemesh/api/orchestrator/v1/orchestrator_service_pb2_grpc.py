@@ -50,6 +50,11 @@ class OrchestratorServiceStub:
                 request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestRequest.SerializeToString,
                 response_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestResponse.FromString,
                 _registered_method=True)
+        self.ListRequests = channel.unary_unary(
+                '/stagemesh.api.orchestrator.v1.OrchestratorService/ListRequests',
+                request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/stagemesh.api.orchestrator.v1.OrchestratorService/ListModels',
                 request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListModelsRequest.SerializeToString,
@@ -72,14 +77,22 @@ class OrchestratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends a running request.
+        """Ends a running request, whichever orchestrator has it, and waits up to a second for its stages
+        to let go of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRequest(self, request, context):
-        """Tells how a request stands.
+        """Tells how a request stands and what happened to it, also for a while after its end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRequests(self, request, context):
+        """Lists requests of all orchestrators, those opened last first, also for a while after their end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,6 +122,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.GetRequest,
                     request_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestRequest.FromString,
                     response_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestResponse.SerializeToString,
+            ),
+            'ListRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRequests,
+                    request_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -198,6 +216,33 @@ class OrchestratorService:
             '/stagemesh.api.orchestrator.v1.OrchestratorService/GetRequest',
             stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestRequest.SerializeToString,
             stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GetRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRequests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stagemesh.api.orchestrator.v1.OrchestratorService/ListRequests',
+            stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsRequest.SerializeToString,
+            stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ListRequestsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,9 +23,13 @@ class OrchestratorServiceStub:
     the request's deadline. Cancelling the call aborts the request.
     """
     Abort: _aio.UnaryUnaryMultiCallable[_orchestrator_service_pb2.AbortRequest, _orchestrator_service_pb2.AbortResponse]
-    """Ends a running request."""
+    """Ends a running request, whichever orchestrator has it, and waits up to a second for its stages
+    to let go of it.
+    """
     GetRequest: _aio.UnaryUnaryMultiCallable[_orchestrator_service_pb2.GetRequestRequest, _orchestrator_service_pb2.GetRequestResponse]
-    """Tells how a request stands."""
+    """Tells how a request stands and what happened to it, also for a while after its end."""
+    ListRequests: _aio.UnaryUnaryMultiCallable[_orchestrator_service_pb2.ListRequestsRequest, _orchestrator_service_pb2.ListRequestsResponse]
+    """Lists requests of all orchestrators, those opened last first, also for a while after their end."""
     ListModels: _aio.UnaryUnaryMultiCallable[_orchestrator_service_pb2.ListModelsRequest, _orchestrator_service_pb2.ListModelsResponse]
     """Lists the models that this mesh serves."""
 
@@ -50,7 +54,9 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestrator_service_pb2.AbortRequest,
         context: _aio.ServicerContext[_orchestrator_service_pb2.AbortRequest, _abc.Awaitable[_orchestrator_service_pb2.AbortResponse]],
     ) -> _abc.Awaitable[_orchestrator_service_pb2.AbortResponse]:
-        """Ends a running request."""
+        """Ends a running request, whichever orchestrator has it, and waits up to a second for its stages
+        to let go of it.
+        """
 
     @_abc_1.abstractmethod
     def GetRequest(
@@ -58,7 +64,15 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _orchestrator_service_pb2.GetRequestRequest,
         context: _aio.ServicerContext[_orchestrator_service_pb2.GetRequestRequest, _abc.Awaitable[_orchestrator_service_pb2.GetRequestResponse]],
     ) -> _abc.Awaitable[_orchestrator_service_pb2.GetRequestResponse]:
-        """Tells how a request stands."""
+        """Tells how a request stands and what happened to it, also for a while after its end."""
+
+    @_abc_1.abstractmethod
+    def ListRequests(
+        self,
+        request: _orchestrator_service_pb2.ListRequestsRequest,
+        context: _aio.ServicerContext[_orchestrator_service_pb2.ListRequestsRequest, _abc.Awaitable[_orchestrator_service_pb2.ListRequestsResponse]],
+    ) -> _abc.Awaitable[_orchestrator_service_pb2.ListRequestsResponse]:
+        """Lists requests of all orchestrators, those opened last first, also for a while after their end."""
 
     @_abc_1.abstractmethod
     def ListModels(

@@ -1177,17 +1177,21 @@ class Abort(_message.Message):
 
     SLOT_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    PARTIALS_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     cause: _builtins.str
+    partials: _builtins.bool
+    """What was made and not sent yet comes before the answer, whatever the credit."""
     def __init__(
         self,
         *,
         slot: _builtins.int = ...,
         cause: _builtins.str = ...,
+        partials: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "partials", b"partials", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -230,10 +230,13 @@ class Timings(_message.Message):
     FIRST_OUTPUT_S_FIELD_NUMBER: _builtins.int
     COMPUTE_S_FIELD_NUMBER: _builtins.int
     TOTAL_S_FIELD_NUMBER: _builtins.int
+    TRANSFER_S_FIELD_NUMBER: _builtins.int
     queue_s: _builtins.float
     first_output_s: _builtins.float
     compute_s: _builtins.float
     total_s: _builtins.float
+    transfer_s: _builtins.float
+    """Of queue_s, what an attempt's input took that travels by handle."""
     def __init__(
         self,
         *,
@@ -241,10 +244,11 @@ class Timings(_message.Message):
         first_output_s: _builtins.float = ...,
         compute_s: _builtins.float = ...,
         total_s: _builtins.float = ...,
+        transfer_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "first_output_s", b"first_output_s", "queue_s", b"queue_s", "total_s", b"total_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "first_output_s", b"first_output_s", "queue_s", b"queue_s", "total_s", b"total_s", "transfer_s", b"transfer_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -104,8 +104,9 @@ def test_a_second_mesh_at_one_address_is_refused(monkeypatch: pytest.MonkeyPatch
     assert "127.0.0.1:8000: a mesh runs there already" in result.stderr
 
 
-def test_status_says_that_no_mesh_runs() -> None:
-    result = stagemesh("status", "--http", "127.0.0.1:8123")
+@pytest.mark.parametrize("command", [["status"], ["explain", "req_a"]])
+def test_a_command_for_a_running_mesh_says_that_none_runs(command: list[str]) -> None:
+    result = stagemesh(*command, "--http", "127.0.0.1:8123")
     assert result.exit_code == 1
     assert result.stderr == "no mesh runs at 127.0.0.1:8123; `stagemesh up` starts one\n"
 

@@ -12,6 +12,8 @@ from stagemesh.rpc import start_server
 class Admin(admin_service_pb2_grpc.AdminServiceServicer):
     """Answers with two replicas, of which one has no link."""
 
+    ExplainRequest = None  # type: ignore[assignment]
+
     async def ListReplicas(  # noqa: N802 - the name is gRPC's.
         self, request: Any, context: Any
     ) -> admin_service_pb2.ListReplicasResponse:

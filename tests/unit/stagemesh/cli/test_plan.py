@@ -35,6 +35,7 @@ def plan(size: Size = SIZE) -> Plan:
         size,
         mesh_path=Path("/run/mesh.yaml"),
         discovery_path=Path("/run/discovery.json"),
+        dump_path=Path("/run/logs"),
         ports=range(20_000, 20_000 + ports_needed(MESH, size)),
         python="py",
     )

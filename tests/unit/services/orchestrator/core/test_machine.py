@@ -12,7 +12,9 @@ from tests.helpers.core_scenarios import SCENARIOS, replay, told
 PATHS = sorted(SCENARIOS.glob("*.txt"))
 
 
-@pytest.mark.invariant("ORCH-INV-107", "ORCH-INV-109", "ORCH-INV-206", "ORCH-INV-207")
+@pytest.mark.invariant(
+    "ORCH-INV-107", "ORCH-INV-109", "ORCH-INV-206", "ORCH-INV-207", "ORCH-INV-220", "ORCH-INV-221"
+)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_told(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

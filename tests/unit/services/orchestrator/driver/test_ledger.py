@@ -5,12 +5,14 @@ import logging
 import pytest
 
 from services.orchestrator.core.effects import DropRequest, Effect, EndRequest, HandBackRequest
-from services.orchestrator.core.events import ClientLost, Opened, RowsArrived
+from services.orchestrator.core.events import ClientLost, Opened, RowsArrived, Tick
 from services.orchestrator.driver import Ledger
 from stagemesh.link.core import Row
 from stagemesh.media import Message, Modality, Request, TextPart, lane_of
 from stagemesh.outcome import COMPLETED, Outcome, Terminal, Timings, error_for
 from stagemesh.telemetry import Metrics
+
+FENCED = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost", "It was fenced."))
 
 
 def opened(slot: int, *, link: int = 1, model: str = "echo") -> Opened:
@@ -29,6 +31,14 @@ def opened(slot: int, *, link: int = 1, model: str = "echo") -> Opened:
 
 def ended(slot: int, terminal: Terminal, *, link: int = 1) -> EndRequest:
     return EndRequest(link=link, slot=slot, request_id=f"req_{link}_{slot}", terminal=terminal)
+
+
+def test_each_end_is_told_to_who_wants_to_hear_of_it() -> None:
+    heard: list[str] = []
+    ledger = Ledger(Metrics(process=False), ["echo"], heard.append)
+    ledger.stepped(opened(1), [], 0.0, 0.001)
+    ledger.stepped(Tick(), [ended(1, COMPLETED), ended(7, COMPLETED)], 1.0, 0.001)
+    assert heard == ["req_1_1", "req_1_7"]
 
 
 class Book:
@@ -91,15 +101,20 @@ def test_a_request_refused_at_once_leaves_nothing_open(book: Book) -> None:
     ]
 
 
-def test_a_client_link_that_is_lost_takes_its_requests_along(
+def test_a_request_whose_client_is_lost_ends_when_the_core_ends_it(
     book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
+    over = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost"))
+    drop = DropRequest(link=1, slot=1, request_id="req_1_1", terminal=over)
     book.ledger.stepped(opened(1, link=1), [], 0.0, 0.001)
     book.ledger.stepped(opened(1, link=2), [], 0.0, 0.001)
     book.ledger.stepped(ClientLost(link=1), [], 3.0, 0.001)
+    assert caplog.records == [], "its gateway may come back for it"
+    book.ledger.stepped(Tick(), [drop], 5.0, 0.001)
 
     [record] = caplog.records
     assert (record.__dict__["request_id"], record.__dict__["outcome"]) == ("req_1_1", "CANCELLED")
+    assert record.__dict__["total_s"] == 5.0
     assert book.lines("stagemesh_orchestrator_requests_open{") == [
         'stagemesh_orchestrator_requests_open{model="echo"} 1.0'
     ]
@@ -110,7 +125,7 @@ def test_a_request_that_goes_on_elsewhere_is_open_here_no_more(
 ) -> None:
     effects: list[Effect] = [
         HandBackRequest(link=1, slot=1, request_id="req_1_1"),
-        DropRequest(link=1, slot=2, request_id="req_1_2"),
+        DropRequest(link=1, slot=2, request_id="req_1_2", terminal=FENCED),
     ]
     for slot in (1, 2):
         book.ledger.stepped(opened(slot), [], 0.0, 0.001)
@@ -118,6 +133,16 @@ def test_a_request_that_goes_on_elsewhere_is_open_here_no_more(
 
     told = [(one.__dict__["request_id"], one.__dict__["code"]) for one in caplog.records]
     assert told == [("req_1_1", "LINK_LOST"), ("req_1_2", "LINK_LOST")]
+    assert book.lines("stagemesh_orchestrator_requests_open{") == [
+        'stagemesh_orchestrator_requests_open{model="echo"} 0.0'
+    ]
+
+
+def test_a_slot_that_is_opened_twice_counts_once(book: Book) -> None:
+    for _ in range(2):
+        book.ledger.stepped(opened(1), [], 0.0, 0.001)
+    book.ledger.stepped(Tick(), [ended(1, COMPLETED)], 1.0, 0.001)
+
     assert book.lines("stagemesh_orchestrator_requests_open{") == [
         'stagemesh_orchestrator_requests_open{model="echo"} 0.0'
     ]

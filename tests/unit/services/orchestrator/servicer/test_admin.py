@@ -3,11 +3,14 @@
 from typing import Any
 
 from services.orchestrator.core.replicas import WorkerState
-from services.orchestrator.core.views import ReplicaView
-from services.orchestrator.servicer import AdminServicer
+from services.orchestrator.core.views import ReplicaView, RequestView
+from services.orchestrator.driver import Endings
+from services.orchestrator.servicer import AdminServicer, Requests
 from services.orchestrator.translate import KnownReplica
 from stagemesh.api.admin.v1 import admin_service_pb2
 from stagemesh.api.types.v1 import link_pb2
+from tests.helpers.scripted_core import ScriptedCore, drive
+from tests.helpers.shown_requests import ShownRequests
 
 NO_CONTEXT: Any = None
 
@@ -38,6 +41,11 @@ def known(pool: str, replica_id: str, link: int = 0) -> KnownReplica:
     return KnownReplica(pool=pool, replica_id=replica_id, address="a", link=link)
 
 
+def requests(*views: RequestView) -> Requests:
+    shown = ShownRequests(*views)
+    return Requests(drive(ScriptedCore()), shown, Endings(), orchestrator_id="o-0", incarnation=3)
+
+
 async def listed(*pools: str) -> admin_service_pb2.ListReplicasResponse:
     servicer = AdminServicer(
         Shown(),
@@ -47,6 +55,7 @@ async def listed(*pools: str) -> admin_service_pb2.ListReplicasResponse:
             known("thinker", "thinker-0"),
         ],
         lambda: link_pb2.Hello(id="o-0"),
+        requests(),
     )
     return await servicer.ListReplicas(
         admin_service_pb2.ListReplicasRequest(pools=pools), NO_CONTEXT
@@ -67,3 +76,16 @@ async def test_replicas_are_listed_in_order_with_the_cores_view_of_each() -> Non
 
 async def test_only_the_pools_that_are_named_are_listed() -> None:
     assert [one.replica_id for one in (await listed("talker")).replicas] == ["talker-0"]
+
+
+async def test_an_operator_is_told_of_any_tenant_s_request_and_of_none_that_is_unknown() -> None:
+    view = RequestView(request_id="r", model="echo", state="RUNNING", age_s=1.0, tenant="t")
+    port = AdminServicer(Shown(), list, link_pb2.Hello, requests(view))
+    known = await port.ExplainRequest(
+        admin_service_pb2.ExplainRequestRequest(request_id="r"), NO_CONTEXT
+    )
+    unknown = await port.ExplainRequest(
+        admin_service_pb2.ExplainRequestRequest(request_id="s"), NO_CONTEXT
+    )
+    assert known.request.state == "RUNNING"
+    assert not unknown.HasField("request")

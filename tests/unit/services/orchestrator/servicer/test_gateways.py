@@ -165,7 +165,7 @@ async def test_a_gateway_is_not_told_of_what_it_gave_to_another() -> None:
     door = Door()
     placed = Placed(stage=0, role=0, attempt=1, replica_id="w", incarnation=5)
     door.perform(
-        DropRequest(link=5, slot=3, request_id="req_1"),
+        DropRequest(link=5, slot=3, request_id="req_1", terminal=COMPLETED),
         PlaceNotice(link=5, slot=4, placed=placed),
         ResetLanes(link=5, slot=4, stages=(0,)),
         HandBackRequest(link=5, slot=4, request_id="req_1"),

@@ -8,5 +8,6 @@ def test_names_are_the_full_names_of_the_definitions() -> None:
     assert ADMIN_SERVICE == "stagemesh.api.admin.v1.AdminService"
     assert LINK_SERVICES == (
         "stagemesh.api.orchestrator.v1.GatewayLinkService",
+        "stagemesh.api.orchestrator.v1.PeerService",
         "stagemesh.api.stage.v1.PayloadService",
     )

@@ -1,14 +1,12 @@
 """Views as answers."""
 
 from services.orchestrator.core.replicas import WorkerState
-from services.orchestrator.core.views import AttemptView, ReplicaView, RequestView
+from services.orchestrator.core.views import ReplicaView
 from services.orchestrator.translate import (
     KnownReplica,
     replica_to_proto,
-    request_view_to_proto,
 )
-from stagemesh.api.types.v1 import link_pb2, outcome_pb2
-from stagemesh.outcome import COMPLETED
+from stagemesh.api.types.v1 import link_pb2
 
 HELLO = link_pb2.Hello(
     id="t-0",
@@ -63,36 +61,3 @@ def test_the_cores_judgement_of_a_replica_is_above_what_it_said_at_first() -> No
     assert (replica.pid, replica.incarnation, replica.worker.engine) == (42, 5, "synthetic")
     assert replica.load.running == 2
     assert (replica.state, replica.inflight) == (link_pb2.PROCESS_STATE_STALLED, 2)
-
-
-def test_a_request_is_shown_with_its_attempts() -> None:
-    shown = request_view_to_proto(
-        RequestView(
-            request_id="req_1",
-            model="echo",
-            state="RUNNING",
-            age_s=1.5,
-            attempts=(
-                AttemptView(stage="thinker", role=1, number=2, state="STREAMING", replica_id="t-0"),
-            ),
-        )
-    )
-
-    assert (shown.request_id, shown.model, shown.state, shown.age_s) == (
-        "req_1",
-        "echo",
-        "RUNNING",
-        1.5,
-    )
-    [attempt] = shown.attempts
-    assert (attempt.stage, attempt.role, attempt.attempt) == ("thinker", 1, 2)
-    assert (attempt.state, attempt.replica_id) == ("STREAMING", "t-0")
-    assert not shown.HasField("terminal")
-
-
-def test_a_request_that_is_done_is_shown_with_its_terminal() -> None:
-    shown = request_view_to_proto(
-        RequestView(request_id="req_1", model="echo", state="DONE", age_s=2.0, terminal=COMPLETED)
-    )
-
-    assert shown.terminal.outcome == outcome_pb2.OUTCOME_COMPLETED

@@ -45,6 +45,14 @@ def test_outputs_after_an_end_or_of_another_lane_are_dropped() -> None:
     assert one.take(Piece(attempt=1, modality=Modality.AUDIO, units=1), 0.0) == []
 
 
+def test_what_the_fetch_of_its_input_took_is_part_of_its_timings() -> None:
+    one = attempt()
+    one.started(2.0, 1.5)
+    (row,) = one.take(Piece(attempt=1, end=End(finish_reason=FinishReason.STOP)), 9.0)
+    assert row.end is not None
+    assert (row.end.timings.transfer_s, row.end.timings.queue_s) == (1.5, 2.0)
+
+
 def test_timings_that_the_engine_measured_stay() -> None:
     one = attempt()
     one.started(0.0)

@@ -200,9 +200,11 @@ async def test_a_handle_is_fetched_before_the_bridge_sees_it_and_order_is_kept()
         assert it.feed(Row(1, TENSOR, 1, 0, end=END)) == []
         await it.asked("h")
         it.payloads.arrivals["h"].set_result(b"12345")
-        events = [await it.next() for _ in range(3)]
+        started, *events = [await it.next() for _ in range(3)]
+        assert isinstance(started, AttemptStarted)
+        assert started.attempt == 1
+        assert started.transfer_s > 0.0
         assert events == [
-            AttemptStarted(attempt=1),
             InputClosed(attempt=1),
             InputTaken(attempt=1, lane=TENSOR, units=1, bytes=5),
         ]
@@ -220,7 +222,9 @@ async def test_media_are_fetched_only_for_a_bridge_that_reads_them() -> None:
         assert it.start(heard, attempt=2) == []
         await it.asked("audio")
         it.payloads.arrivals["audio"].set_result(b"12345")
-        assert await it.next() == AttemptStarted(attempt=2)
+        started = await it.next()
+        assert isinstance(started, AttemptStarted)
+        assert (started.attempt, started.transfer_s > 0.0) == (2, True)
 
 
 async def test_bytes_that_cannot_be_had_break_the_attempt_and_name_the_handle() -> None:

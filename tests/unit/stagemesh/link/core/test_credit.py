@@ -139,3 +139,12 @@ def test_a_window_of_one_is_granted_for_each_unit() -> None:
     meter = Meter(1, 1)
     assert meter.took(0, 0) is None
     assert meter.took(1, 1) == (2, 2)
+
+
+def test_what_waits_can_be_given_whatever_the_credit_and_then_nothing_waits() -> None:
+    sender = Sender(1, 1000)
+    assert sender.offer(row(0))
+    assert not sender.offer(row(1))
+    assert [one.pos for one in sender.release()] == [1]
+    assert (sender.held_units, sender.held_bytes) == (0, 0)
+    assert sender.release() == []

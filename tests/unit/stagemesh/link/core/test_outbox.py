@@ -1,6 +1,7 @@
 import pytest
 
 from stagemesh.link.core import Batch, Grant, Outbox, Row
+from stagemesh.link.core.outbox import MESSAGE_FRAMES_MAX
 from stagemesh.media import Body, Modality, lane_of
 from stagemesh.outcome import End, FinishReason
 
@@ -71,12 +72,12 @@ def test_a_frame_closes_the_message_before_a_later_row_of_its_slot(outbox: Outbo
 
 
 def test_a_burst_of_frames_each_followed_by_rows_makes_two_messages(outbox: Outbox) -> None:
-    for slot in range(1, 65):
+    for slot in range(1, MESSAGE_FRAMES_MAX + 1):
         outbox.put_frame(f"submit {slot}", (slot,))
         outbox.put_rows([row(slot)])
     first, second = drain(outbox)
-    assert first.frames == [f"submit {slot}" for slot in range(1, 65)]
-    assert second.slots == list(range(1, 65))
+    assert first.frames == [f"submit {slot}" for slot in range(1, MESSAGE_FRAMES_MAX + 1)]
+    assert second.slots == list(range(1, MESSAGE_FRAMES_MAX + 1))
     assert first.slots == second.frames == []
 
 
@@ -158,3 +159,35 @@ def test_rows_are_copied_so_their_owner_may_reuse_them(outbox: Outbox) -> None:
     outbox.put_rows([one])
     [batch] = drain(outbox)
     assert batch.slots == [1, 2]
+
+
+def test_a_burst_of_frames_is_cut_so_that_its_reader_can_turn_to_others(outbox: Outbox) -> None:
+    for number in range(2 * MESSAGE_FRAMES_MAX + 1):
+        outbox.put_frame(number, (number,))
+    cut = [batch.frames for batch in drain(outbox)]
+    assert [len(frames) for frames in cut] == [MESSAGE_FRAMES_MAX, MESSAGE_FRAMES_MAX, 1]
+    assert [number for frames in cut for number in frames] == [*range(2 * MESSAGE_FRAMES_MAX + 1)]
+
+
+def test_rows_with_bodies_of_one_step_stay_one_message(outbox: Outbox) -> None:
+    rows = [row(slot) for slot in range(1, 4 * MESSAGE_FRAMES_MAX)]
+    for one in rows:
+        one.body = Body(inline=b"xy")
+    outbox.put_rows(rows)
+    [batch] = drain(outbox)
+    assert batch.frames == rows
+
+
+def test_frames_that_go_before_rows_are_cut_too_and_keep_their_order(outbox: Outbox) -> None:
+    slots = range(1, MESSAGE_FRAMES_MAX + 6)
+    for slot in slots:
+        outbox.put_frame(slot, (slot,))
+        outbox.put_rows([row(slot)])
+    told: list[tuple[str, int]] = []
+    for batch in drain(outbox):
+        assert len(batch.frames) <= MESSAGE_FRAMES_MAX
+        told += [("row", slot) for slot in batch.slots]
+        told += [("frame", slot) for slot in batch.frames]
+    for slot in slots:
+        assert told.index(("frame", slot)) < told.index(("row", slot))
+    assert [slot for kind, slot in told if kind == "frame"] == [*slots]
