@@ -24,9 +24,8 @@ class _Tally:
     running: int = 0
     waiting: int = 0
     input_bytes: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.running or self.waiting or self.input_bytes)
+    requests: int = 0
+    """Of all kinds: those that were set apart neither run nor wait."""
 
 
 class Admission:
@@ -107,6 +106,7 @@ class Admission:
         """Take a request in that was checked; it waits until `next_admitted` gives it."""
         for tally in (self._all, self._each.setdefault(request.tenant, _Tally())):
             tally.input_bytes += request.input_bytes
+            tally.requests += 1
         self.wait_again(request)
 
     def next_admitted(self) -> OpenRequest | None:
@@ -144,9 +144,10 @@ class Admission:
         own = self._each[request.tenant]
         for tally in (self._all, own):
             tally.input_bytes -= request.input_bytes
+            tally.requests -= 1
             tally.running -= request.number in self._running
         self._running.discard(request.number)
-        if not own:
+        if not own.requests:
             del self._each[request.tenant]
         for queue in (self._again, self._new):
             queue.let(request.tenant)

@@ -232,3 +232,15 @@ def test_a_tenant_that_another_owner_served_goes_up_to_twice_its_limit() -> None
     assert taken is not None
     assert taken.number == 2
     assert door.next_admitted() is None, "two run: twice as many as one tenant may"
+
+
+def test_a_request_that_was_set_apart_may_be_the_last_of_its_tenant_to_leave() -> None:
+    door = admission()
+    one, other = request(1), request(2)
+    for each in (one, other):
+        door.enter(each)
+    door.set_apart(one)
+    door.leave(other)
+    assert door.tenants == 1
+    door.leave(one)
+    assert door.tenants == 0
