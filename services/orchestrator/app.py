@@ -22,6 +22,7 @@ from services.orchestrator.servicer import (
     LINK_SERVICES,
     AdminServicer,
     Calls,
+    Conversations,
     GatewayLinks,
     GatewayLinkServicer,
     Generation,
@@ -72,14 +73,16 @@ class Program:
         self._error: Exception | None = None
         self._incarnation = new_incarnation()
         self._presence = Presence(self._portrait(), mesh)
-        self._core = Orchestrator(mesh, CoreSettings(orchestrators=settings.orchestrators))
+        core_settings = CoreSettings(orchestrators=settings.orchestrators)
+        self._core = Orchestrator(mesh, core_settings)
         ledger = Ledger(registry, self._presence.readiness())
         ledger.watch_attempts({pool: partial(self._inflight, pool) for pool in mesh.pools})
         ledger.watch_oddities(lambda: msgspec.structs.asdict(self._core.counts))
         self._driver = Driver(
             self._core, observer=ledger, published=self._published, failed=self._fail
         )
-        self._calls = Calls(self._driver)
+        windows = (core_settings.window_units, core_settings.window_bytes)
+        self._calls = Calls(self._driver, input_window=windows)
         self._gateways = GatewayLinks(self._driver)
         self._pools = self._make_pools()
         self._servers: dict[str, RunningServer] = {}
@@ -139,6 +142,7 @@ class Program:
         )
         clients = OrchestratorServicer(
             Generation(self._mesh, self._calls, store, reader),
+            Conversations(self._mesh, self._calls, store, reader),
             self._driver,
             self._core,
             presence.models,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stagemesh.media import Modality, Params
-from stagemesh.pipeline.checks import raw_edges
+from stagemesh.pipeline.checks import input_mode, raw_edges
 from stagemesh.pipeline.engines import BUILT_IN
 from stagemesh.pipeline.graph import in_order
 from stagemesh.pipeline.model import Edge, EdgeMode, Limits, Mesh, Pipeline, Pool, Stage
@@ -70,11 +70,12 @@ def _pipeline(name: str, value: Values, pools: Mapping[str, Pool]) -> Pipeline:
 def _stage(name: str, value: Values, index: Mapping[str, int], pools: Mapping[str, Pool]) -> Stage:
     known = BUILT_IN.get(pools[value["pool"]].engine)
     when = value.get("when")
+    mode = input_mode(value)
     return Stage(
         index=index[name],
         name=name,
         pool=value["pool"],
-        reads_input="input" in value.get("inputs", ["input"]),
+        reads_input=mode is not None,
         edges=tuple(
             Edge(
                 stage=index[edge.source],
@@ -89,6 +90,7 @@ def _stage(name: str, value: Values, index: Mapping[str, int], pools: Mapping[st
         when=_modality(when.removeprefix("input.")) if when else None,
         companions=tuple(value.get("companions", ())),
         choices=value.get("choices", False),
+        streamed=None if mode in (None, "whole") else EdgeMode[mode.upper()],
     )
 
 

@@ -16,6 +16,8 @@ class EdgeMode(IntEnum):
 
     WHOLE = 1
     STREAM = 2
+    SEGMENT = 3
+    """One run for each finished segment of a streamed input."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     without which the stage is left out. `choices` marks where a request for `n` choices fans out:
     this stage and everything downstream of it run once for each choice. `companions` are extra runs
     of the stage for the same request, whose results its consumers get together with its own.
+    `streamed` says how the stage reads what a client sends piece by piece; None if it does not.
     """
 
     index: int
@@ -57,6 +60,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     when: Modality | None = None
     companions: tuple[str, ...] = ()
     choices: bool = False
+    streamed: EdgeMode | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

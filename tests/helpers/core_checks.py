@@ -5,7 +5,15 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, LaneDigest, LaneJournal, Row, Window, row_cost
+from stagemesh.link.core import (
+    REQUEST_SOURCE,
+    Grant,
+    LaneDigest,
+    LaneJournal,
+    Row,
+    Window,
+    row_cost,
+)
 from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorCode, Outcome, Terminal
 from stagemesh.pipeline import Mesh
@@ -43,6 +51,8 @@ class Checks:
         match effect:
             case fx.SendRows(link=link, rows=rows):
                 self._check_rows(link, rows)
+            case fx.SendGrants(link=link, grants=grants) if link in self.clients:
+                self._check_input_grants(link, grants)
             case fx.SendGrants(link=link, grants=grants):
                 self._check_grants(self.replicas[link], grants)
             case fx.SubmitAttempts():
@@ -128,8 +138,13 @@ class Checks:
             attempt.input_next[row.lane] = row.pos
         assert row.pos == attempt.input_next.get(row.lane, 0), "inputs skipped or repeated"
         assert row.lane not in attempt.input_ended, "input after its end"
-        assert row.text in ("", text_at(row.lane, row.pos, row.units)), "another text than before"
-        if request.mirrors and self._contract(request, row.lane) is not ResumeContract.REPLAY:
+        if row.lane == REQUEST_SOURCE:
+            self._check_piece(request, row)
+        else:
+            said = text_at(row.lane, row.pos, row.units)
+            assert row.text in ("", said), "another text than before"
+        mirrored = request.mirrors and row.lane != REQUEST_SOURCE
+        if mirrored and self._contract(request, row.lane) is not ResumeContract.REPLAY:
             assert request.journal.has(row), "an effect may come before its cause"
         attempt.input_next[row.lane] = row.pos + row.units
         window = attempt.inputs[row.lane]
@@ -139,9 +154,27 @@ class Checks:
         if row.end is not None:
             attempt.input_ended.add(row.lane)
 
+    def _check_piece(self, request: WorldRequest, row: Row) -> None:
+        """A stage gets what the client said, cut as the client cut it, but for a bare end."""
+        assert request.said is not None
+        pieces = [one for one in request.said if row.pos <= one.pos < row.pos + row.units]
+        assert row.text == "".join(one.text for one in pieces), "another piece than was said"
+        assert len(pieces) <= 1, "pieces are joined"
+        assert row.end is None or request.said_all
+
     def _contract(self, request: WorldRequest, lane: int) -> ResumeContract:
         stage = self._pipelines[request.request.model].stages[split_lane(lane).stage]
         return effective(self.cards[stage.pool])
+
+    def _check_input_grants(self, link: int, grants: list[Grant]) -> None:
+        for grant in grants:
+            request = self.requests[link, grant.slot]
+            assert grant.source == REQUEST_SOURCE
+            assert request.said is not None, "credit for input that nobody gives"
+            assert request.terminal is None, "credit after the terminal"
+            assert grant.units <= request.said_units + self.settings.window_units
+            assert grant.bytes <= request.said_bytes + self.settings.window_bytes
+            request.input_window.grant(grant.units, grant.bytes)
 
     def _check_grants(self, replica: WorldReplica, grants: list[Grant]) -> None:
         for grant in grants:

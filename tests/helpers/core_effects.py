@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from services.orchestrator.core import effects as fx
-from stagemesh.link.core import LaneJournal, Row
+from stagemesh.link.core import REQUEST_SOURCE, LaneJournal, Row
 from stagemesh.media import split_lane
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import Mesh, Pipeline
@@ -110,6 +110,8 @@ class Names:
             words.append(f"handle={row.body.handle.handle_id}")
         elif row.body is not None:
             words.append(f"pcm={len(row.body.inline)}")
+        if row.segment_end:
+            words.append("segment-end")
         if row.end is not None:
             words.append(f"end={row.end.finish_reason.name}")
         if not row.visible:
@@ -139,6 +141,8 @@ def _terminal(terminal: Terminal) -> str:
 
 
 def _lane_name(pipeline: Pipeline, number: int) -> str:
+    if number == REQUEST_SOURCE:
+        return "input"
     lane = split_lane(number)
     return f"{pipeline.stages[lane.stage].name}.{lane.role}.{lane.modality.name.lower()}"
 

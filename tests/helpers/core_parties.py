@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
-from stagemesh.link.core import Window
+from stagemesh.link.core import Row, Window
 from stagemesh.media import Request
 from stagemesh.outcome import Terminal
 from tests.helpers.core_gateway import GatewayJournal
@@ -50,6 +50,17 @@ class WorldRequest:
     """The last attempt of each stage and role under this epoch."""
     taken_units: int = 0
     taken_bytes: int = 0
+    said: list[Row] | None = None
+    """What its client appended, if it gives its input piece by piece."""
+    input_window: Window = field(default_factory=lambda: Window(0, 0))
+    said_units: int = 0
+    said_bytes: int = 0
+    """Of it, what its present owner was given for credit."""
+
+    @property
+    def said_all(self) -> bool:
+        """Whether its input is complete, or there is none."""
+        return self.said is None or bool(self.said and self.said[-1].end)
 
     @property
     def choices(self) -> int:

@@ -21,7 +21,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, Journal, LaneJournal, Placed, Row
+from stagemesh.link.core import REQUEST_SOURCE, Grant, Journal, LaneJournal, Placed, Row
 from stagemesh.media import (
     Body,
     Handle,
@@ -132,7 +132,14 @@ class _Stage:
             request=_request(model, fields),
             body=None,
             journal=self._journal(self._requests[link, slot][1], fields),
+            streamed="streamed" in names,
+            inputs=_given(slot, fields),
         )
+
+    def _on_append(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REQUEST POS+UNITS [TEXT] [pcm=BYTES] [mark=segment|end]`, or a slot number."""
+        link, slot = self._opened.get(names[0]) or (1, int(names[0]))
+        return ev.InputsAppended(link=link, rows=[_piece(slot, names[1], names[2:], fields)])
 
     def _journal(self, pipeline: Pipeline, fields: dict[str, str]) -> Journal:
         """Read `journal="LANE NEXT [text=…] [ids=…] [handle=ID@REPLICA] [end=…]; …"`."""
@@ -317,11 +324,35 @@ def _request(model: str, fields: dict[str, str]) -> Request:
     )
 
 
+def _given(slot: int, fields: dict[str, str]) -> list[Row]:
+    """Read `given="TEXT|TEXT|."`: pieces of input, of which a dot is the end."""
+    words = fields.get("given", "").split("|") if "given" in fields else []
+    return [
+        _piece(slot, f"{at}+0", [], {"mark": "end"})
+        if word == "."
+        else _piece(slot, f"{at}+1", [word], {})
+        for at, word in enumerate(words)
+    ]
+
+
+def _piece(slot: int, where: str, words: list[str], fields: dict[str, str]) -> Row:
+    pos, units = map(int, where.split("+"))
+    row = Row(slot, REQUEST_SOURCE, pos, units, "".join(words))
+    if "pcm" in fields:
+        row.body = Body(inline=b"x" * int(fields["pcm"]))
+    row.segment_end = fields.get("mark") == "segment"
+    if fields.get("mark") == "end":
+        row.end = End(finish_reason=FinishReason.STOP)
+    return row
+
+
 def _grant(slot: int, source: int, fields: dict[str, str]) -> Grant:
     return Grant(slot, source, int(fields["units"]), int(fields.get("bytes", 1 << 20)))
 
 
 def _lane_number(pipeline: Pipeline, name: str) -> int:
+    if name == "input":
+        return REQUEST_SOURCE
     stage, role, modality = name.split(".")
     index = next(s.index for s in pipeline.stages if s.name == stage)
     return lane_of(index, int(role), Modality[modality.upper()])

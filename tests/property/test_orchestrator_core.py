@@ -27,6 +27,7 @@ from stagemesh.media import (
     split_lane,
 )
 from stagemesh.outcome import Terminal
+from tests.helpers.core_conversations import Conversations
 from tests.helpers.core_draws import (
     BROKEN,
     CARDS,
@@ -40,7 +41,6 @@ from tests.helpers.core_draws import (
     SPOKEN,
     STOPPED,
 )
-from tests.helpers.core_manners import BadManners
 from tests.helpers.core_mesh import core_mesh
 from tests.helpers.core_parties import WorldAttempt, WorldRequest, text_at
 from tests.helpers.core_world import World
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.invariant(
 )  # fmt: skip
 
 
-class CoreModel(BadManners):
+class CoreModel(Conversations):
     """Drives the core with any order of events."""
 
     @initialize(

@@ -152,7 +152,7 @@ def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) 
     if attempt is None:
         lanes = replica.leftovers.get(row.slot)
         if lanes is None:
-            if replica.is_stranger(row.slot):
+            if replica.strangers.is_new(row.slot):
                 state.orders.to_worker(
                     AbortAttempt(link=replica.link, slot=row.slot, cause="unknown here")
                 )
@@ -178,7 +178,10 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
         feed = attempt.feeds.get(grant.source)
         if feed is not None:
             feed.window.grant(grant.units, grant.bytes)
-            pump_feed(state, feed, attempt.group.request)
+            if feed.lane.intake is not None:
+                state.touch(attempt.group.request)  # It goes on when its request has its turn.
+            else:
+                pump_feed(state, feed, attempt.group.request)
 
 
 def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:

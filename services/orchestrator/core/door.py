@@ -65,14 +65,18 @@ class Door:
             "guidance_scale": _Range("guidance_scale", 0, 20),
         }
 
-    def enter(self, request: Request, *, context_tokens: Mapping[str, int]) -> Plan:
+    def enter(
+        self, request: Request, *, context_tokens: Mapping[str, int], streamed: bool = False
+    ) -> Plan:
         """Check a request and plan it; `context_tokens` says how much each pool's engine holds.
+
+        A `streamed` request may have no messages, and may yet give whatever its pipeline takes.
 
         Raises:
             MeshError: If the request cannot be served; the first thing wrong is named.
         """
         pipeline = self._pipeline(request.model)
-        self._check_messages(request.messages)
+        self._check_messages(request.messages, may_be_empty=streamed)
         _check_inputs(request, pipeline)
         self._check_params(request.params)
         if not 1 <= request.choices <= self._limits.choices_max:
@@ -85,7 +89,8 @@ class Door:
             pipeline,
             modalities=request.modalities,
             choices=request.choices,
-            inputs=request.input_modalities & pipeline.inputs,
+            inputs=pipeline.inputs if streamed else request.input_modalities & pipeline.inputs,
+            streamed=streamed,
         )
         _check_tokens(request.params, plan, context_tokens)
         return plan
@@ -99,8 +104,8 @@ class Door:
             )
         return pipeline
 
-    def _check_messages(self, messages: tuple[Message, ...]) -> None:
-        if not any(message.parts for message in messages):
+    def _check_messages(self, messages: tuple[Message, ...], *, may_be_empty: bool) -> None:
+        if not (may_be_empty or any(message.parts for message in messages)):
             raise invalid("There must be at least one message with content.", param="messages")
         if len(messages) > self._limits.messages_max:
             raise invalid(

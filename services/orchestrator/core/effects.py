@@ -48,7 +48,7 @@ class SendRows(_Effect, frozen=True, kw_only=True):
 
 
 class SendGrants(_Effect, frozen=True, kw_only=True):
-    """Let a worker send more outputs."""
+    """Let a worker send more outputs, or a client more of its input."""
 
     link: int
     grants: list[Grant]

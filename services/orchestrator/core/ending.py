@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.credit import close_feeds
 from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
+from services.orchestrator.core.intake import Turn
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Verdict
@@ -145,8 +146,11 @@ def let_go(state: State, attempt: Attempt, to: AttemptState, *, by_worker: bool 
 def admit(state: State, admission: Admission) -> None:
     """Let in whoever may run now."""
     while (request := admission.next_admitted()) is not None:
-        request.move(RequestState.RUNNING)
-        request.admitted_s = state.now_s
+        if request.state is RequestState.QUEUED:
+            request.move(RequestState.RUNNING)
+            request.admitted_s = state.now_s
+        if request.intake is not None:
+            request.intake.turn = Turn.TAKEN
         state.touch(request)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "HandedBack",
     "HandleLost",
     "InputCreditGranted",
+    "InputsAppended",
     "Opened",
     "ReplicaAttached",
     "ReplicaListed",
@@ -63,7 +64,8 @@ class ClientLost(_Event, frozen=True, kw_only=True):
 class Opened(_Event, frozen=True, kw_only=True):
     """A client gave a request, under a slot that it chose. `body` goes into Submit unopened.
 
-    The journal is what the owners of lower epochs made of it.
+    The journal is what the owners of lower epochs made of it. A `streamed` request has more input
+    to come; `inputs` are those pieces that an earlier owner was given, all of them.
     """
 
     link: int
@@ -74,6 +76,15 @@ class Opened(_Event, frozen=True, kw_only=True):
     request: Request
     body: Any
     journal: Journal = msgspec.field(default_factory=Journal)
+    streamed: bool = False
+    inputs: list[Row] = []
+
+
+class InputsAppended(_Event, frozen=True, kw_only=True):
+    """A client gave more of its input: pieces in order; slots are those of its requests."""
+
+    link: int
+    rows: list[Row]
 
 
 class FenceRaised(_Event, frozen=True, kw_only=True):
@@ -222,6 +233,7 @@ Event = (
     | HandedBack
     | HandleLost
     | InputCreditGranted
+    | InputsAppended
     | Opened
     | ReplicaAttached
     | ReplicaListed

@@ -13,6 +13,7 @@ from stagemesh.media import INLINE_BYTES_MAX, Modality
 from stagemesh.outcome import End
 
 if TYPE_CHECKING:
+    from services.orchestrator.core.intake import Intake
     from services.orchestrator.core.journal import LaneLog
     from services.orchestrator.core.request import Attempt
 
@@ -21,6 +22,8 @@ __all__ = ["Feed", "Lane", "inline_bytes"]
 JOIN_BYTES_MAX: Final = INLINE_BYTES_MAX
 PACK_ROWS: Final = 32
 """So many rows of text that everybody was sent are made one."""
+PIECE_BYTES: Final = 256
+"""What a piece of a client's input takes besides its text or bytes: nobody joins pieces."""
 
 
 def inline_bytes(row: Row) -> int:
@@ -97,7 +100,7 @@ class Feed:
     def _copy(self, row: Row) -> Row:
         return Row(
             self.slot, row.lane, row.pos, row.units, row.text,
-            row.ids, row.kind, True, row.body, row.end,
+            row.ids, row.kind, True, row.body, row.end, None, row.segment_end,
         )  # fmt: skip
 
     def _joined(self, first: Row) -> Row:
@@ -124,6 +127,8 @@ class Lane:
     """The client alone reads it."""
     unfed: int
     keepers: int = 0
+    intake: "Intake | None" = None
+    """Its client gives it; its bytes are counted apart from those of other lanes."""
     attempt: "Attempt | None" = None
     cursor: Cursor = field(default_factory=Cursor)
     finish: End | None = None
@@ -174,6 +179,9 @@ class Lane:
         if row.end is not None:
             self.closed = True
         size = inline_bytes(row)
+        if self.intake is not None:
+            self.size_bytes += size + PIECE_BYTES
+            return 0
         self.size_bytes += size
         return size
 
@@ -192,6 +200,9 @@ class Lane:
         self.base += count
         self.packed = max(0, self.packed - count)
         self.size_bytes += change
+        if self.intake is not None:
+            self.size_bytes -= PIECE_BYTES * count
+            return 0
         return change
 
     def pack(self) -> None:
@@ -213,7 +224,7 @@ class Lane:
         rows = self.rows
         first = last = rows[start]
         stop, units, size = start + 1, first.units, len(first.text)
-        while last.body is None and last.end is None and stop < len(rows):
+        while stop < len(rows) and last.body is None and last.end is None and not last.segment_end:
             more = rows[stop]
             units += more.units
             size += len(more.text)
@@ -324,4 +335,6 @@ def _one_of(rows: list[Row]) -> Row:
         first.visible,
         None,
         last.end,
+        None,
+        last.segment_end,
     )

@@ -24,6 +24,7 @@ from services.orchestrator.core.events import (
     HandedBack,
     HandleLost,
     InputCreditGranted,
+    InputsAppended,
     Opened,
     ReplicaAttached,
     ReplicaListed,
@@ -40,6 +41,7 @@ from services.orchestrator.core.request import OpenRequest
 from services.orchestrator.core.routing import advance
 from services.orchestrator.core.settings import CoreSettings
 from services.orchestrator.core.state import State
+from services.orchestrator.core.streaming import take_inputs
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import (
     Counts,
@@ -71,6 +73,7 @@ class Orchestrator:
             HandedBack: self._handed_back,
             HandleLost: self._handle_lost,
             InputCreditGranted: self._input_credit_granted,
+            InputsAppended: self._inputs_appended,
             Opened: self._opened,
             ReplicaAttached: self._replica_attached,
             ReplicaListed: self._replica_listed,
@@ -145,6 +148,7 @@ class Orchestrator:
             "requests": len(state.requests),
             "running": sum(admission.running for admission in state.admissions.values()),
             "waiting": sum(admission.waiting for admission in state.admissions.values()),
+            "idle": sum(admission.idle for admission in state.admissions.values()),
             "input_bytes": sum(admission.input_bytes for admission in state.admissions.values()),
             "client_slots": sum(len(client.requests) for client in state.clients.values()),
             "attempts": sum(len(replica.attempts) for replica in state.replicas.values()),
@@ -182,6 +186,11 @@ class Orchestrator:
 
     def _request_abort_asked(self, event: RequestAbortAsked) -> None:
         opening.abort_by_id(self._state, event.request_id, event.cause)
+
+    def _inputs_appended(self, event: InputsAppended) -> None:
+        client = self._state.clients.get(event.link)
+        if client is not None:
+            take_inputs(self._state, client, event.rows)
 
     def _credit_granted(self, event: CreditGranted) -> None:
         client = self._state.clients.get(event.link)

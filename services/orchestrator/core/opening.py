@@ -17,6 +17,7 @@ from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict
 from services.orchestrator.core.state import State
+from services.orchestrator.core.streaming import check_inputs, keep_given
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
@@ -76,13 +77,14 @@ def open_request(state: State, event: Opened) -> None:
         state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
     take_over(request, event.journal)
+    keep_given(request, event.inputs)
     admit(state, state.admissions[plan.pipeline.name])
 
 
 def _enter(
     state: State, event: Opened, client: Client, plan: Plan, input_bytes: int
 ) -> OpenRequest:
-    left_s = event.deadline_left_s
+    left_s, settings = event.deadline_left_s, state.settings
     if not isfinite(left_s) or left_s == 0:
         left_s = plan.pipeline.deadline_s
     state.requests_seen += 1
@@ -97,6 +99,7 @@ def _enter(
         input_bytes=input_bytes,
         opened_s=state.now_s,
         deadline_s=state.now_s + left_s,
+        input_window=(settings.window_units, settings.window_bytes) if event.streamed else None,
     )
     client.requests[event.slot] = request
     state.requests[event.request_id] = request
@@ -226,7 +229,8 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     if event.deadline_left_s < 0:
         raise MeshError(error_for("deadline_exceeded"))
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
-    plan = state.door.enter(event.request, context_tokens=context_tokens)
+    check_inputs(event.inputs)
+    plan = state.door.enter(event.request, context_tokens=context_tokens, streamed=event.streamed)
     input_bytes = request_bytes(event.request)
     state.admissions[plan.pipeline.name].check(input_bytes, again=event.epoch > 1)
     return plan, input_bytes

@@ -65,6 +65,14 @@ class Orders:
             self._to_workers.append(SendRows(link=link, rows=rows))
         return rows
 
+    def client_grant(self, link: int, grant: Grant) -> None:
+        """Let a client give more of its input."""
+        grants = self._grants.get(link)
+        if grants is None:
+            grants = self._grants[link] = []
+            self._to_clients.append(SendGrants(link=link, grants=grants))
+        grants.append(grant)
+
     def grant(self, link: int, grant: Grant) -> None:
         """Let a worker send more."""
         grants = self._grants.get(link)
@@ -74,8 +82,9 @@ class Orders:
         grants.append(grant)
 
     def to_client(self, effect: ToClient) -> None:
-        """Add an effect for a client; later rows of its link come after it."""
+        """Add an effect for a client; later rows and grants of its link come after it."""
         self._rows.pop(effect.link, None)
+        self._grants.pop(effect.link, None)
         self._to_clients.append(effect)
 
     def to_worker(self, effect: ToWorker) -> None:

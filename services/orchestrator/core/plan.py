@@ -6,15 +6,20 @@ replica, in one submission.
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from services.orchestrator.core.effects import SourceOrder
 from stagemesh.errors import unsupported
+from stagemesh.link.core import REQUEST_SOURCE
 from stagemesh.media import Modality, lane_of
 from stagemesh.pipeline import Edge, EdgeMode, Pipeline, Stage
 
-__all__ = ["GroupPlan", "Plan", "Planner", "RolePlan", "compile_plan"]
+__all__ = ["CLIENT_STAGE", "GroupPlan", "Plan", "Planner", "RolePlan", "compile_plan"]
+
+CLIENT_STAGE: Final = "input"
+"""What a stage's source is called that its client gives piece by piece."""
 
 
 class RolePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +48,10 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """How many of its inputs come piece by piece."""
         return sum(source.mode is EdgeMode.STREAM for source in self.sources)
 
+    def reads_stream(self, lane: int) -> bool:
+        """Whether it reads a lane piece by piece."""
+        return any(s.lane == lane and s.mode is EdgeMode.STREAM for s in self.sources)
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The groups of a request in topological order, and the lanes that its client gets."""
@@ -62,12 +71,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return readers
 
 
+_Key = tuple[str, frozenset[Modality], int, frozenset[Modality], bool]
+
+
 class Planner:
     """Compiles plans, and keeps those that were asked for lately."""
 
     def __init__(self, plans_max: int = 1024) -> None:
         self._plans_max = plans_max
-        self._plans: dict[tuple[str, frozenset[Modality], int, frozenset[Modality]], Plan] = {}
+        self._plans: dict[_Key, Plan] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -79,13 +91,16 @@ class Planner:
         modalities: Iterable[Modality],
         choices: int,
         inputs: frozenset[Modality],
+        streamed: bool = False,
     ) -> Plan:
         """Give the plan for a request; see `compile_plan`."""
         wanted = frozenset(modalities)
-        key = (pipeline.name, wanted, choices, inputs)
+        key = (pipeline.name, wanted, choices, inputs, streamed)
         plan = self._plans.get(key)
         if plan is None:
-            plan = compile_plan(pipeline, modalities=wanted, choices=choices, inputs=inputs)
+            plan = compile_plan(
+                pipeline, modalities=wanted, choices=choices, inputs=inputs, streamed=streamed
+            )
             if len(self._plans) >= self._plans_max:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
@@ -98,11 +113,15 @@ def compile_plan(
     modalities: frozenset[Modality],
     choices: int,
     inputs: frozenset[Modality],
+    streamed: bool = False,
 ) -> Plan:
     """Cut a pipeline down to what the wanted modalities need; none named means all that can be.
 
+    With `streamed` the client gives its input piece by piece.
+
     Raises:
-        MeshError: If a wanted modality cannot be had, or not in several choices.
+        MeshError: If a wanted modality cannot be had, or not in several choices, or nothing that is
+            needed reads a streamed input.
     """
     present = _present(pipeline, inputs)
     outputs = _wanted_outputs(pipeline, modalities, present)
@@ -110,7 +129,9 @@ def compile_plan(
     fanned = _fanned(pipeline, needed)
     if choices > 1 and not fanned.issuperset(outputs.values()):
         raise unsupported(f"{pipeline.name} gives one choice only.", param="n")
-    return _Compiler(pipeline, outputs, needed, fanned, choices).plan()
+    if streamed and not any(stage.streamed for stage in needed):
+        raise unsupported(f"{pipeline.name} takes no streamed input.", param="model")
+    return _Compiler(pipeline, outputs, needed, fanned, choices, streamed=streamed).plan()
 
 
 def _present(pipeline: Pipeline, inputs: frozenset[Modality]) -> frozenset[int]:
@@ -173,6 +194,8 @@ class _Compiler:
         needed: tuple[Stage, ...],
         fanned: frozenset[int],
         choices: int,
+        *,
+        streamed: bool,
     ) -> None:
         self._pipeline = pipeline
         self._outputs = outputs
@@ -180,6 +203,7 @@ class _Compiler:
         self._running = {stage.index for stage in needed}
         self._fanned = fanned
         self._choices = choices
+        self._streamed = streamed
 
     def plan(self) -> Plan:
         groups = [
@@ -221,6 +245,8 @@ class _Compiler:
             if edge.stage in self._running
             for source in self._sources(edge, choice)
         ]
+        if self._streamed and stage.streamed is not None:
+            sources.insert(0, _client_source(stage.streamed, choice))
         return GroupPlan(stage=stage, choice=choice, roles=tuple(roles), sources=tuple(sources))
 
     def _role(
@@ -243,3 +269,9 @@ class _Compiler:
             )
             for number, name in enumerate(names)
         ]
+
+
+def _client_source(mode: EdgeMode, choice: int) -> SourceOrder:
+    return SourceOrder(
+        lane=REQUEST_SOURCE, stage=CLIENT_STAGE, companion="", mode=mode, choice=choice
+    )

@@ -1,14 +1,14 @@
 """What the core knows of replicas, and which one gets the next attempt."""
 
-from collections import OrderedDict
 from enum import IntEnum
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.contracts import ResumeContract
+from services.orchestrator.core.strangers import Strangers
 from services.orchestrator.core.tickets import TicketQueue
 from stagemesh.link.core import SlotMint
 from stagemesh.media import Modality
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from services.orchestrator.core.timers import Timer
 
 __all__ = ["LoadReport", "Replica", "ReplicaPool", "WorkerCard", "WorkerState"]
-
-STRANGERS_MAX: Final = 1024
 
 
 class WorkerState(IntEnum):
@@ -100,7 +98,7 @@ class Replica:
         self.attempts: dict[int, Attempt] = {}
         self.leftovers: dict[int, set[int]] = {}
         self.tickets = TicketQueue()
-        self.strangers: OrderedDict[int, None] = OrderedDict()
+        self.strangers = Strangers()
 
     @property
     def in_flight(self) -> int:
@@ -129,15 +127,6 @@ class Replica:
     def reported(self, load: LoadReport) -> None:
         """Take note of a load report; what is not ours there is others'."""
         self.others = max(0, load.running + load.waiting - self.in_flight)
-
-    def is_stranger(self, slot: int) -> bool:
-        """Tell once for each slot that it means nothing here; only the last ones are remembered."""
-        if slot in self.strangers:
-            return False
-        self.strangers[slot] = None
-        if len(self.strangers) > STRANGERS_MAX:
-            self.strangers.popitem(last=False)
-        return True
 
 
 class ReplicaPool:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.intake import Intake
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
     REQUEST_MOVES,
@@ -15,10 +16,11 @@ from services.orchestrator.core.moves import (
 )
 from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
 from services.orchestrator.core.replicas import Replica, WorkerCard
+from services.orchestrator.core.strangers import Strangers
 from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
-from stagemesh.link.core import Meter, Sender
-from stagemesh.media import split_lane
+from stagemesh.link.core import REQUEST_SOURCE, Meter, Sender
+from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
 from stagemesh.pipeline import Stage
 
@@ -38,6 +40,7 @@ class Client:
     mirrors: bool = False
     """It keeps the journal, and opens its requests elsewhere when this process is lost."""
     requests: dict[int, "OpenRequest"] = field(default_factory=dict)
+    strangers: Strangers = field(default_factory=Strangers)
 
 
 @dataclass(slots=True, frozen=True)
@@ -250,9 +253,9 @@ class OpenRequest:
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s",
         "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
-        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s", "plan",
-        "prompt", "renewal_timer", "request_id", "sender", "shown", "slot", "slow_timer", "started",
-        "state", "stuck_since_s", "unrecoverable", "verdict",
+        "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
+        "opened_s", "plan", "prompt", "renewal_timer", "request_id", "sender", "shown", "slot",
+        "slow_timer", "started", "state", "stuck_since_s", "unrecoverable", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -268,6 +271,7 @@ class OpenRequest:
         input_bytes: int,
         opened_s: float,
         deadline_s: float,
+        input_window: tuple[int, int] | None = None,
     ) -> None:
         self.number = number
         self.request_id = request_id
@@ -277,6 +281,8 @@ class OpenRequest:
         self.plan = plan
         self.body = body
         self.input_bytes = input_bytes
+        self.intake = None if input_window is None else Intake.begun(self, input_window)
+        """Of a client that gives its input piece by piece."""
         self.opened_s = opened_s
         self.deadline_s = deadline_s
         self.admitted_s: float | None = None
@@ -314,9 +320,10 @@ class OpenRequest:
 
     @property
     def measured_bytes(self) -> int:
-        """What its lanes keep, counted anew."""
+        """What its lanes keep, counted anew; a streamed input has a bound of its own."""
         ids = sum(lane.log.ids_counted for lane in self.lanes.values() if lane.log is not None)
-        return ID_BYTES * ids + sum(lane.size_bytes for lane in self.lanes.values())
+        kept = sum(lane.size_bytes for lane in self.lanes.values() if lane.intake is None)
+        return ID_BYTES * ids + kept
 
     def give_up_recovery(self) -> None:
         """Keep nothing that only another attempt would need: the next loss ends the request."""
@@ -350,6 +357,24 @@ class OpenRequest:
                         unfed=len(readers.get(number, ())),
                         keepers=len(readers.get(number, ())),
                     )
+        if self.intake is not None:
+            lanes[REQUEST_SOURCE] = self._make_input_lane(self.intake)
+        for group in self.groups:
             group.lanes = tuple(lanes[n] for role in group.plan.roles for n in role.lanes)
             group.sources = tuple(lanes[source.lane] for source in group.plan.sources)
         return lanes
+
+    def _make_input_lane(self, intake: Intake) -> Lane:
+        readers = self.plan.readers.get(REQUEST_SOURCE, ())
+        intake.paced_by = [
+            self.groups[at] for at in readers if self.groups[at].plan.reads_stream(REQUEST_SOURCE)
+        ]
+        return Lane(
+            number=REQUEST_SOURCE,
+            modality=Modality.TEXT,
+            visible=False,
+            direct=False,
+            unfed=len(readers),
+            keepers=len(readers),
+            intake=intake,
+        )

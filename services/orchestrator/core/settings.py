@@ -31,8 +31,11 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     door: DoorLimits = DoorLimits()
     window_units: int = 64
     window_bytes: int = _MIB
-    """What a worker may send of an attempt at first: as this orchestrator's Hello tells it."""
+    """What a worker may send of an attempt, and a client of its streamed input, at first: as this
+    orchestrator's Hello tells it."""
     journal_bytes_max: int = 4 * _MIB
+    input_log_bytes_max: int = 16 * _MIB
+    """What is kept of one client's streamed input, for stages that begin later or once more."""
     tombstones_max: int = 100_000
     recent_max: int = 1_000
     """How many ended requests can still be looked up."""

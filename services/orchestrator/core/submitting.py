@@ -179,7 +179,7 @@ def _feed(state: State, group: Group) -> None:
                 link=replica.link,
                 slot=attempt.slot,
                 window=Window(replica.window_units, replica.window_bytes),
-                join_units_max=max(1, replica.window_units // 2),
+                join_units_max=1 if lane.intake else max(1, replica.window_units // 2),
                 paces=only_stream and source.mode is EdgeMode.STREAM,
                 next=lane.base,
                 accepted=request.unrecoverable,

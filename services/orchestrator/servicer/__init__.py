@@ -3,6 +3,7 @@
 from services.orchestrator.servicer.admin import AdminServicer
 from services.orchestrator.servicer.calls import Calls
 from services.orchestrator.servicer.clients import OrchestratorServicer
+from services.orchestrator.servicer.converse import Conversations
 from services.orchestrator.servicer.gateways import GatewayLinks, GatewayLinkServicer
 from services.orchestrator.servicer.generate import Generation
 from services.orchestrator.servicer.ports import (
@@ -21,6 +22,7 @@ __all__ = [
     "LINK_SERVICES",
     "AdminServicer",
     "Calls",
+    "Conversations",
     "GatewayLinkServicer",
     "GatewayLinks",
     "Generation",

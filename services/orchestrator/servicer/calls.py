@@ -1,4 +1,4 @@
-"""`Generate` calls, as one client link inside this process: the orchestrator plays their gateway.
+"""Calls of clients, as one client link inside this process: it plays their gateway.
 
 Every call is a request on that link, under a slot of its own.
 """
@@ -7,18 +7,28 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from services.orchestrator.core.effects import Effect, EndRequest, SendRows
+from services.orchestrator.core.effects import Effect, EndRequest, SendGrants, SendRows
 from services.orchestrator.core.events import (
     AbortAsked,
     ClientAttached,
     CreditGranted,
     HandleLost,
+    InputsAppended,
     Opened,
 )
 from services.orchestrator.driver import Driver
-from stagemesh.link.core import NO_SOURCE, Grant, Meter, Row, SlotMint, row_cost
-from stagemesh.media import Request
-from stagemesh.outcome import Terminal
+from stagemesh.link.core import (
+    NO_SOURCE,
+    REQUEST_SOURCE,
+    Grant,
+    Meter,
+    Row,
+    SlotMint,
+    Window,
+    row_cost,
+)
+from stagemesh.media import Body, Request
+from stagemesh.outcome import End, FinishReason, Terminal
 
 __all__ = ["CALLS_LINK", "Call", "Calls"]
 
@@ -28,11 +38,14 @@ CALLS_LINK: Final = 0
 WINDOW_UNITS: Final = 64
 WINDOW_BYTES: Final = 1024 * 1024
 
+_INPUT_END: Final = End(finish_reason=FinishReason.STOP)
+
 
 class Call:
-    """One `Generate` call: what its request gave and its client has not been written yet.
+    """One call: what its request gave and its client has not been written yet.
 
-    Credit bounds the rows: no more come until `wrote` was told of those that were taken.
+    Credit bounds the rows: no more come until `wrote` was told of those that were taken. The input
+    of a conversation is bounded alike: `room` waits until the core has taken what came before.
     """
 
     def __init__(self, calls: "Calls", slot: int, ended: Callable[[], object]) -> None:
@@ -44,6 +57,9 @@ class Call:
         self._terminal: Terminal | None = None
         self._left = False
         self._news = asyncio.Event()
+        self._window = Window(*calls.input_window)
+        self._roomy = asyncio.Event()
+        self._appended = 0
 
     async def take(self) -> tuple[list[Row], Terminal | None]:
         """Wait for news, and give all rows that wait, with the terminal once it has come."""
@@ -62,6 +78,34 @@ class Call:
         totals = self._meter.took(units, size_bytes)
         if totals is not None and self._terminal is None:
             self._calls.grant(Grant(self._slot, NO_SOURCE, *totals))
+
+    async def room(self) -> None:
+        """Wait until more input may be given."""
+        while not self._window.open:
+            self._roomy.clear()
+            await self._roomy.wait()
+
+    def append(
+        self, text: str = "", audio: Body | None = None, *, segment_end: bool = False
+    ) -> None:
+        """Give a piece of input; after the end of the request it goes nowhere."""
+        self._give(Row(self._slot, REQUEST_SOURCE, self._appended, 1, text, body=audio,
+                       segment_end=segment_end))  # fmt: skip
+
+    def close_input(self) -> None:
+        """Say that no more input comes."""
+        self._give(Row(self._slot, REQUEST_SOURCE, self._appended, 0, end=_INPUT_END))
+
+    def granted(self, grant: Grant) -> None:
+        """Take credit for input."""
+        self._window.grant(grant.units, grant.bytes)
+        self._roomy.set()
+
+    def _give(self, row: Row) -> None:
+        self._appended += row.units
+        self._window.spend(*row_cost(row))
+        if self._terminal is None and not self._left:
+            self._calls.append(row)
 
     def lost_handle(self, handle_id: str) -> None:
         """Tell the core that the bytes of a handle could not be fetched."""
@@ -94,7 +138,11 @@ class Calls:
     A call is kept from `open` until its terminal, also after its client left.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(
+        self, driver: Driver, *, input_window: tuple[int, int] = (WINDOW_UNITS, WINDOW_BYTES)
+    ) -> None:
+        self.input_window = input_window
+        """What a call may give of its input at first: as the core's settings say."""
         self._driver = driver
         self._slots = SlotMint()
         self._calls: dict[int, Call] = {}  # As many as requests are open; admission bounds them.
@@ -117,11 +165,13 @@ class Calls:
         request: Request,
         body: object,
         ended: Callable[[], object],
+        streamed: bool = False,
     ) -> Call:
         """Give a request to the core, and make the call that hears of it.
 
         `deadline_left_s` is 0 where the pipeline's default is meant; `body` goes to workers as it
-        is. `ended` is called when the terminal comes, before anybody else hears of it.
+        is. `ended` is called when the terminal comes, before anybody else hears of it. A `streamed`
+        request gets more input by `Call.append`.
         """
         slot = self._slots.next()
         call = self._calls[slot] = Call(self, slot, ended)
@@ -134,6 +184,7 @@ class Calls:
                 deadline_left_s=deadline_left_s,
                 request=request,
                 body=body,
+                streamed=streamed,
             )
         )
         return call
@@ -146,12 +197,19 @@ class Calls:
                     self._calls[row.slot].give(row)
             case EndRequest():
                 self._calls.pop(effect.slot).end(effect.terminal)
+            case SendGrants():
+                for grant in effect.grants:
+                    self._calls[grant.slot].granted(grant)
             case _:
                 pass
 
     def grant(self, grant: Grant) -> None:
         """Return credit for a call."""
         self._driver.post(CreditGranted(link=CALLS_LINK, grants=[grant]))
+
+    def append(self, row: Row) -> None:
+        """Give a piece of a call's input."""
+        self._driver.post(InputsAppended(link=CALLS_LINK, rows=[row]))
 
     def abort(self, slot: int, cause: str) -> None:
         """Ask for the end of a call's request."""

@@ -8,6 +8,7 @@ from grpc import aio
 from services.orchestrator.core.events import RequestAbortAsked
 from services.orchestrator.core.views import RequestView
 from services.orchestrator.driver import Driver
+from services.orchestrator.servicer.converse import Conversations
 from services.orchestrator.servicer.generate import Generation
 from services.orchestrator.translate import request_view_to_proto
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2, orchestrator_service_pb2_grpc
@@ -36,11 +37,13 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     def __init__(
         self,
         generation: Generation,
+        conversations: Conversations,
         driver: Driver,
         views: RequestViews,
         models: Callable[[], Sequence[link_pb2.PublishedPipeline]],
     ) -> None:
         self._generation = generation
+        self._conversations = conversations
         self._driver = driver
         self._views = views
         self._models = models
@@ -50,6 +53,15 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     ) -> AsyncIterator[orchestrator_service_pb2.GenerateResponse]:
         """Run one request."""
         async for response in self._generation.run(request.request, context):
+            yield response
+
+    async def Converse(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[orchestrator_service_pb2.ConverseRequest],
+        context: Context,
+    ) -> AsyncIterator[orchestrator_service_pb2.ConverseResponse]:
+        """Run one request whose input comes piece by piece."""
+        async for response in self._conversations.run(request_iterator, context):
             yield response
 
     async def Abort(  # noqa: N802

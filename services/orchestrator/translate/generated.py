@@ -28,6 +28,7 @@ class GeneratedOutputs:
         output.units = row.units
         output.text = row.text
         output.kind = link_pb2.OutputKind.ValueType(row.kind)
+        output.segment_end = row.segment_end
         if row.body is not None:
             output.body.CopyFrom(body_to_proto(row.body))
         if row.end is not None:
@@ -48,6 +49,7 @@ class GeneratedOutputs:
             output.body.CopyFrom(_inline_body(row, data[offset : offset + PIECE_BYTES_MAX]))
             if offset == offsets[-1]:
                 output.units = row.units
+                output.segment_end = row.segment_end
                 if row.end is not None:
                     output.end.CopyFrom(end_to_proto(row.end))
             else:

@@ -18,7 +18,7 @@ from services.orchestrator.core.events import (
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Journal
+from stagemesh.link.core import Journal, Row
 from stagemesh.outcome import error_for
 from stagemesh.wire import capabilities_from_proto, request_from_proto, terminal_from_proto
 
@@ -47,8 +47,8 @@ def client_attached(link: int, hello: link_pb2.Hello) -> ClientAttached:
     )
 
 
-def opened(link: int, frame: link_pb2.Open, journal: Journal) -> Opened:
-    """Read a request that a gateway gives; its journal may have come apart from it.
+def opened(link: int, frame: link_pb2.Open, journal: Journal, inputs: list[Row]) -> Opened:
+    """Read a request that a gateway gives; its journal and its input may have come apart from it.
 
     Raises:
         MeshError: If the request names what this build does not know; nobody else is at fault.
@@ -62,6 +62,8 @@ def opened(link: int, frame: link_pb2.Open, journal: Journal) -> Opened:
         request=request_from_proto(frame.request),
         body=frame.request,
         journal=journal,
+        streamed=frame.streamed,
+        inputs=inputs,
     )
 
 

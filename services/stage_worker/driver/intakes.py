@@ -181,6 +181,7 @@ class Intakes:
             kind=OutputKind(row.kind),
             body=row.body,
             last=row.end is not None,
+            segment_end=row.segment_end,
         )
         yield from self._guarded(taking, lambda: intake.feed(fed))
 

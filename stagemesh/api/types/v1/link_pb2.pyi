@@ -122,6 +122,8 @@ class _EdgeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeMode.Val
     EDGE_MODE_UNSPECIFIED: _EdgeMode.ValueType  # 0
     EDGE_MODE_WHOLE: _EdgeMode.ValueType  # 1
     EDGE_MODE_STREAM: _EdgeMode.ValueType  # 2
+    EDGE_MODE_SEGMENT: _EdgeMode.ValueType  # 3
+    """One run for each finished segment of a streamed input."""
 
 class EdgeMode(_EdgeMode, metaclass=_EdgeModeEnumTypeWrapper):
     """How an edge hands results on."""
@@ -129,6 +131,8 @@ class EdgeMode(_EdgeMode, metaclass=_EdgeModeEnumTypeWrapper):
 EDGE_MODE_UNSPECIFIED: EdgeMode.ValueType  # 0
 EDGE_MODE_WHOLE: EdgeMode.ValueType  # 1
 EDGE_MODE_STREAM: EdgeMode.ValueType  # 2
+EDGE_MODE_SEGMENT: EdgeMode.ValueType  # 3
+"""One run for each finished segment of a streamed input."""
 Global___EdgeMode: _TypeAlias = EdgeMode  # noqa: Y015
 
 @_typing.final
@@ -259,7 +263,10 @@ class RowEnd(_message.Message):
 
     ROW_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
     row: _builtins.int
+    segment: _builtins.bool
+    """Only a segment of the lane ends with the row, and the lane goes on; then there is no `end`."""
     @_builtins.property
     def end(self) -> _outcome_pb2.End: ...
     def __init__(
@@ -267,10 +274,11 @@ class RowEnd(_message.Message):
         *,
         row: _builtins.int = ...,
         end: _outcome_pb2.End | None = ...,
+        segment: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "row", b"row"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "row", b"row", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -279,7 +287,7 @@ Global___RowEnd: _TypeAlias = RowEnd  # noqa: Y015
 @_typing.final
 class Grants(_message.Message):
     """Credit in columns, as totals since the key began. Downwards: how far the worker, or the
-    orchestrator, may send outputs. Upwards on a worker link: how far inputs may be sent.
+    orchestrator, may send outputs. Upwards: how far inputs may be sent.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -292,7 +300,9 @@ class Grants(_message.Message):
     def slot(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def source(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Upwards only: the source lane; 2^32 - 1 for the request's own input."""
+        """Upwards only: the source lane; 2^32 - 1 for the request's own streamed input, which is the only
+        source on a gateway link.
+        """
 
     @_builtins.property
     def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -339,6 +349,7 @@ class Frame(_message.Message):
     PLACED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     HAND_BACK_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -377,6 +388,8 @@ class Frame(_message.Message):
     def reset(self) -> Global___Reset: ...
     @_builtins.property
     def hand_back(self) -> Global___HandBack: ...
+    @_builtins.property
+    def input(self) -> Global___Input: ...
     def __init__(
         self,
         *,
@@ -399,12 +412,13 @@ class Frame(_message.Message):
         placed: Global___Placed | None = ...,
         reset: Global___Reset | None = ...,
         hand_back: Global___HandBack | None = ...,
+        input: Global___Input | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "input"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -719,13 +733,18 @@ class Open(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     JOURNAL_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    STREAMED_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     deadline_left_s: _builtins.float
     """Seconds left, never a clock time; 0 means: the pipeline's default."""
     more: _builtins.bool
-    """More JournalParts follow, and nothing starts before Go."""
+    """More JournalParts or Inputs follow, and nothing starts before Go."""
+    streamed: _builtins.bool
+    """The client's input comes in Input frames, of which the last one has its end. Those before Go
+    need no credit; after it, credit counts from there.
+    """
     @_builtins.property
     def request(self) -> _request_pb2.Request: ...
     @_builtins.property
@@ -742,14 +761,64 @@ class Open(_message.Message):
         request: _request_pb2.Request | None = ...,
         journal: Global___Journal | None = ...,
         more: _builtins.bool = ...,
+        streamed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Open: _TypeAlias = Open  # noqa: Y015
+
+@_typing.final
+class Input(_message.Message):
+    """The next piece of a client's streamed input: text, audio, or neither.
+
+    Positions count pieces: each covers one unit, and a bare end none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    POS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    source: _builtins.int
+    """2^32 - 1: the request's own input."""
+    pos: _builtins.int
+    units: _builtins.int
+    text: _builtins.str
+    segment_end: _builtins.bool
+    """A segment of the input ends with this piece, which is not the end of the request."""
+    end: _builtins.bool
+    """No more comes."""
+    @_builtins.property
+    def body(self) -> _media_pb2.Body: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        source: _builtins.int = ...,
+        pos: _builtins.int = ...,
+        units: _builtins.int = ...,
+        text: _builtins.str = ...,
+        body: _media_pb2.Body | None = ...,
+        segment_end: _builtins.bool = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "pos", b"pos", "segment_end", b"segment_end", "slot", b"slot", "source", b"source", "text", b"text", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class JournalPart(_message.Message):
@@ -1087,9 +1156,13 @@ class Source(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     lane: _builtins.int
-    """The source's lane with this consumer's own choice; roles share the sources of their choice."""
+    """The source's lane with this consumer's own choice; roles share the sources of their choice. For
+    the request's own streamed input 2^32 - 1.
+    """
     stage: _builtins.str
-    """The source stage's name and, for a companion's result, the companion's."""
+    """The source stage's name and, for a companion's result, the companion's. "input" for the
+    request's own streamed input.
+    """
     companion: _builtins.str
     mode: Global___EdgeMode.ValueType
     choice: _builtins.int
@@ -1126,6 +1199,7 @@ class Output(_message.Message):
     HIDDEN_FIELD_NUMBER: _builtins.int
     ORIGIN_START_FIELD_NUMBER: _builtins.int
     ORIGIN_END_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
@@ -1134,6 +1208,8 @@ class Output(_message.Message):
     origin_start: _builtins.int
     """As in Outputs; both 0 where the stage does not tell."""
     origin_end: _builtins.int
+    segment_end: _builtins.bool
+    """As in RowEnd."""
     @_builtins.property
     def body(self) -> _media_pb2.Body: ...
     @_builtins.property
@@ -1150,10 +1226,11 @@ class Output(_message.Message):
         hidden: _builtins.bool = ...,
         origin_start: _builtins.int = ...,
         origin_end: _builtins.int = ...,
+        segment_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "slot", b"slot", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "segment_end", b"segment_end", "slot", b"slot", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,12 @@ import pytest
 
 from services.orchestrator.core.events import RequestAbortAsked
 from services.orchestrator.core.views import RequestView
-from services.orchestrator.servicer import Calls, Generation, OrchestratorServicer
+from services.orchestrator.servicer import (
+    Calls,
+    Conversations,
+    Generation,
+    OrchestratorServicer,
+)
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import link_pb2
 from tests.helpers.orchestrator_mesh import MESH
@@ -33,8 +38,10 @@ class Port:
     def __init__(self) -> None:
         self.core = ScriptedCore()
         driver = drive(self.core)
+        calls = Calls(driver)
         self.servicer = OrchestratorServicer(
-            Generation(MESH, Calls(driver), NOBODY, NOBODY),
+            Generation(MESH, calls, NOBODY, NOBODY),
+            Conversations(MESH, calls, NOBODY, NOBODY),
             driver,
             Shown(),
             lambda: [link_pb2.PublishedPipeline(model="echo", ready=True)],
