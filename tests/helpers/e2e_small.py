@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "NARROW", "one_mesh"]
+__all__ = ["CONVERSING", "ECHO", "ECHO_AND_TALK", "ECHO_TALK_RELAY", "NARROW", "one_mesh"]
 
 ECHO: Final = """\
 pools:
@@ -82,6 +82,30 @@ pipelines:
     outputs: {{text: thinker}}
 """
 """One stage with four engine slots, behind a door for three and a door for everybody."""
+
+
+CONVERSING: Final = """\
+pools:
+  listener: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+pipelines:
+  listen:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: stream}}], bridge: script}}
+    outputs: {{text: listener}}
+  repeat:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: stream}}], bridge: script}}
+      talker: {{pool: talker, inputs: [{{from: listener, mode: stream}}], bridge: script}}
+    outputs: {{text: listener, audio: talker}}
+"""
+"""A stage that hears its client piece by piece, alone and with one that reads it aloud."""
 
 
 def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:

@@ -83,6 +83,18 @@ INVARIANTS: Final = (
         "An owner under a higher epoch fences every replica in its reach before it submits.",
     ),
     Invariant(
+        "ORCH-INV-120",
+        "Input for a request that is over or unknown starts nothing, and is answered once.",
+    ),
+    Invariant(
+        "ORCH-INV-121",
+        "A conversation counts as running only while there is something to do for it.",
+    ),
+    Invariant(
+        "ORCH-INV-122",
+        "A client gets credit for what every stage was sent that hears it as it speaks, only.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),

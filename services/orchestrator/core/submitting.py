@@ -43,6 +43,8 @@ def submit(state: State, first: Group, replica: Replica) -> None:
             replica.pool.budget.earn()
         if effective(replica.card) is ResumeContract.NONE:
             group.release_inputs()
+    if request.intake is not None:
+        state.touch(request)  # It may be waiting for its client now.
     if replica.stall_timer is None:
         replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
 

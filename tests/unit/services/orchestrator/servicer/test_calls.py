@@ -7,6 +7,7 @@ from services.orchestrator.core.effects import (
     Effect,
     EndRequest,
     SayGoAway,
+    SendGrants,
     SendRows,
 )
 from services.orchestrator.core.events import (
@@ -15,11 +16,12 @@ from services.orchestrator.core.events import (
     CreditGranted,
     Event,
     HandleLost,
+    InputsAppended,
     Opened,
 )
 from services.orchestrator.driver import Driver
 from services.orchestrator.servicer.calls import CALLS_LINK, WINDOW_UNITS, Call, Calls
-from stagemesh.link.core import Row
+from stagemesh.link.core import REQUEST_SOURCE, Grant, Row
 from stagemesh.media import Message, Modality, Request, TextPart, lane_of
 from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
 from tests.helpers.scripted_core import ScriptedCore, drive
@@ -189,3 +191,44 @@ async def test_what_only_a_gateway_must_be_told_is_passed_over() -> None:
     await asyncio.sleep(0)
     assert not taking.done()
     taking.cancel()
+
+
+async def test_input_is_numbered_and_waits_for_credit() -> None:
+    core = ScriptedCore()
+    driver = drive(core)
+    calls = Calls(driver, input_window=(2, 100))
+    calls.attach()
+    call = calls.open(
+        request_id="r", deadline_left_s=0.0, request=REQUEST, body=b"", ended=lambda: None,
+        streamed=True,
+    )  # fmt: skip
+    await call.room()
+    call.append("so")
+    call.append(segment_end=True)
+    waiting = asyncio.create_task(call.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    calls.perform(SendGrants(link=CALLS_LINK, grants=[Grant(1, REQUEST_SOURCE, 3, 100)]))
+    async with asyncio.timeout(5):
+        await waiting
+    call.close_input()
+    given = [
+        row for event in core.events if isinstance(event, InputsAppended) for row in event.rows
+    ]
+    assert [(row.pos, row.units, row.text) for row in given] == [
+        (0, 1, "so"),
+        (1, 1, ""),
+        (2, 0, ""),
+    ]
+    assert [row.segment_end for row in given] == [False, True, False]
+    assert [row.end is not None for row in given] == [False, False, True]
+
+
+async def test_input_after_the_end_goes_nowhere() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(EndRequest(link=CALLS_LINK, slot=1, request_id="r", terminal=COMPLETED))
+    before = len(desk.core.events)
+    call.append("late")
+    call.close_input()
+    assert desk.since(before) == []

@@ -139,3 +139,12 @@ def test_a_window_of_one_is_granted_for_each_unit() -> None:
     meter = Meter(1, 1)
     assert meter.took(0, 0) is None
     assert meter.took(1, 1) == (2, 2)
+
+
+def test_text_is_not_joined_across_the_end_of_a_segment() -> None:
+    sender = Sender(1, 100)
+    sender.offer(Row(1, TEXT, 0, 1, "a"))
+    sender.offer(Row(1, TEXT, 1, 1, "b", segment_end=True))
+    sender.offer(Row(1, TEXT, 2, 1, "c"))
+    rows = sender.grant(100, 1000)
+    assert [(row.text, row.segment_end) for row in rows] == [("b", True), ("c", False)]
