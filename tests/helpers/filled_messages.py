@@ -26,8 +26,6 @@ GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden"
 ROOTS: Final[tuple[type[Message], ...]] = (
     admin_service_pb2.ListReplicasResponse,
     link_pb2.LinkMessage,
-    orchestrator_service_pb2.ConverseRequest,
-    orchestrator_service_pb2.ConverseResponse,
     orchestrator_service_pb2.GenerateRequest,
     orchestrator_service_pb2.GenerateResponse,
     orchestrator_service_pb2.GetRequestResponse,
