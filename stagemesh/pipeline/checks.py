@@ -187,10 +187,20 @@ class _Graph:
                 if edge.mode == "segment" and not self._has_segments(edge.source):
                     what = "gives no segments: no streamed input leads to it by segments"
                     yield self._at(name, "inputs", edge.at), f"{edge.source} {what}"
+            if "segment" in (mode, *(edge.mode for edge in edges)) and stage.get("companions"):
+                what = "has companions, and cannot run once for each segment"
+                yield self._at(name, "companions"), what
             modes = [mode, *(edge.mode for edge in edges)]
+            if "segment" in modes and len(self._used(name)) > 1:
+                yield self._at(name), "runs once for each segment, and so gives one modality only"
             if modes.count("segment") > 1 or ("segment" in modes and "stream" in modes):
                 what = "reads one thing by segments, so it must read everything else whole"
                 yield self._at(name, "inputs"), what
+
+    def _used(self, name: str) -> set[str]:
+        """Give the modalities of a stage that somebody reads or is shown."""
+        read = {e.modality for edges in self._edges.values() for e in edges if e.source == name}
+        return read | {word for word, stage in self._pipeline["outputs"].items() if stage == name}
 
     def _has_segments(self, name: str) -> bool:
         """Tell whether a stage runs by segments; what does not exist has a fault of its own."""

@@ -20,7 +20,7 @@ class Conversations(BadManners):
     """Rules for conversations."""
 
     @precondition(lambda self: self.world.clients)
-    @rule(data=st.data(), model=st.sampled_from(["listen", "listen", "echo"]))
+    @rule(data=st.data(), model=st.sampled_from(["listen", "turns", "turns", "echo"]))
     def open_conversation(self, data: st.DataObject, model: str) -> None:
         """Open one, of a model that may take no streamed input."""
         link = self.pick(data, sorted(self.world.clients))

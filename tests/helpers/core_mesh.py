@@ -78,6 +78,14 @@ pipelines:
       mixer: {pool: mixer, inputs: [{from: input, mode: stream}], bridge: script}
     outputs: {text: mixer}
 
+  turns:
+    deadline_s: 60
+    accepts: [text, audio]
+    stages:
+      listener: {pool: listener, inputs: [{from: input, mode: segment}], bridge: script}
+      mixer: {pool: mixer, inputs: [{from: listener, mode: segment}], bridge: script}
+    outputs: {text: mixer}
+
   twice:
     deadline_s: 60
     stages:

@@ -12,8 +12,13 @@ from tests.helpers.core_gateway import GatewayJournal
 __all__ = ["WorldAttempt", "WorldClient", "WorldReplica", "WorldRequest", "text_at"]
 
 
-def text_at(lane: int, pos: int, units: int) -> str:
-    """Give what a lane says from a position on, one letter for each unit."""
+def text_at(lane: int, pos: int, units: int, *, plain: bool = False) -> str:
+    """Give what a lane says from a position on, one letter for each unit.
+
+    `plain` is for stages that run by segments: where a run stands in its lane no worker knows.
+    """
+    if plain:
+        return "z" * units
     return "".join(chr(97 + (lane + at) % 26) for at in range(pos, pos + units))
 
 
@@ -56,6 +61,11 @@ class WorldRequest:
     said_units: int = 0
     said_bytes: int = 0
     """Of it, what its present owner was given for credit."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether its stages run once for each segment."""
+        return self.request.model == "turns" and self.said is not None
 
     @property
     def said_all(self) -> bool:

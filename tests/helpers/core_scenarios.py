@@ -158,6 +158,10 @@ class _Stage:
             lanes.append(LaneJournal(lane=number, next=units, ids=ids, end=end, rows=kept))
             if "shown" in more:
                 lanes[-1].visible_pos = int(more["shown"])
+            if "runs" in more:
+                runs, _, at = more["runs"].partition("@")
+                lanes[-1].segments, lanes[-1].segment_pos = int(runs), int(at)
+                lanes[-1].rows = _runs_of(row, int(runs))
         placed = []
         for told in filter(None, fields.get("placed", "").split(",")):
             role, _, replica = told.partition("@")
@@ -324,13 +328,20 @@ def _request(model: str, fields: dict[str, str]) -> Request:
     )
 
 
+def _runs_of(row: Row, runs: int) -> list[Row]:
+    """Cut what runs gave into one unit for each, and what was given since."""
+    cut = [Row(0, row.lane, at, 1, row.text[at], segment_end=True) for at in range(runs)]
+    rest = Row(0, row.lane, runs, row.units - runs, row.text[runs:], end=row.end)
+    return [*cut, rest] if rest.units or rest.end else cut
+
+
 def _given(slot: int, fields: dict[str, str]) -> list[Row]:
-    """Read `given="TEXT|TEXT|."`: pieces of input, of which a dot is the end."""
+    """Read `given="TEXT|TEXT/|."`: pieces of input; a slash ends a segment, a dot the input."""
     words = fields.get("given", "").split("|") if "given" in fields else []
     return [
         _piece(slot, f"{at}+0", [], {"mark": "end"})
         if word == "."
-        else _piece(slot, f"{at}+1", [word], {})
+        else _piece(slot, f"{at}+1", [word.rstrip("/")], {"mark": "segment"} if "/" in word else {})
         for at, word in enumerate(words)
     ]
 

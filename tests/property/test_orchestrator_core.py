@@ -263,7 +263,7 @@ class CoreModel(Conversations):
         """Make what a worker gives at a position."""
         row = Row(attempt.slot, lane, pos, units)
         if split_lane(lane).modality is Modality.TEXT:
-            row.text = text_at(lane, pos, units)
+            row.text = text_at(lane, pos, units, plain=attempt.request.plain)
             row.ids = list(range(pos, pos + units)) if attempt.ids else None
         elif kind == "body":
             row.body = Body(inline=b"xy")

@@ -17,7 +17,7 @@ from services.orchestrator.core.ending import (
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.placing import pend_again
 from services.orchestrator.core.replicas import Replica, WorkerState
-from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
+from services.orchestrator.core.request import Attempt, Group, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
@@ -59,9 +59,24 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
         return
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
-    if not (group.live() or group.idle_roles or group.standing is Standing.LOST):
+    if group.plan.segmented and not group.lanes[0].cursor.ended:
+        _end_run(group)
+    elif not (group.live() or group.idle_roles or group.standing is Standing.LOST):
         group.standing = Standing.OVER
         group.release_inputs()
+
+
+def _end_run(group: Group) -> None:
+    """Let a group wait for the next segment; whatever there was of losses is over with its run."""
+    group.lanes[0].next_run()
+    group.standing = Standing.WAITING
+    group.attempts = ()
+    group.resumes = group.stale = False
+    group.way = group.loss = None
+    group.losses = 0
+    group.want_inputs()
+    for lane in group.sources:
+        group.request.journal_bytes += lane.trim()
 
 
 def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -> None:

@@ -99,9 +99,10 @@ def drop_group(state: State, group: Group, cause: str) -> None:
     _stop_group(state, group, cause)
     if group.unfed:
         group.unfed = False
-        for lane in group.sources:
+        for lane in group.kept_sources:
             lane.unfed -= 1
     group.release_inputs()
+    group.leave_segments()
 
 
 def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:

@@ -30,7 +30,7 @@ class RolePlan(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[int, ...]
 
 
-class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One choice of a stage with its companions."""
 
     stage: Stage
@@ -43,10 +43,19 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """How many engine slots it takes."""
         return len(self.roles)
 
+    @cached_property
+    def segmented(self) -> bool:
+        """Whether it runs once for each segment of one of its inputs."""
+        return any(source.mode is EdgeMode.SEGMENT for source in self.sources)
+
     @property
     def stream_inputs(self) -> int:
         """How many of its inputs come piece by piece."""
         return sum(source.mode is EdgeMode.STREAM for source in self.sources)
+
+    def reads_segments(self, lane: int) -> bool:
+        """Whether it runs once for each segment of a lane."""
+        return any(s.lane == lane and s.mode is EdgeMode.SEGMENT for s in self.sources)
 
     def reads_stream(self, lane: int) -> bool:
         """Whether it reads a lane piece by piece."""
@@ -264,11 +273,16 @@ class _Compiler:
                 lane=lane_of(edge.stage, number * self._choices + role, edge.modality),
                 stage=source.name,
                 companion=name,
-                mode=edge.mode,
+                mode=edge.mode if self._streamed else _unsegmented(edge.mode),
                 choice=choice,
             )
             for number, name in enumerate(names)
         ]
+
+
+def _unsegmented(mode: EdgeMode) -> EdgeMode:
+    """Give how an edge is read where the input is all there at once, as one segment."""
+    return EdgeMode.WHOLE if mode is EdgeMode.SEGMENT else mode
 
 
 def _client_source(mode: EdgeMode, choice: int) -> SourceOrder:

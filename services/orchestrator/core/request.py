@@ -22,7 +22,7 @@ from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import REQUEST_SOURCE, Meter, Sender
 from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
-from stagemesh.pipeline import Stage
+from stagemesh.pipeline import EdgeMode, Stage
 
 __all__ = ["Attempt", "Client", "Group", "Loss", "OpenRequest", "Standing", "Verdict", "Way"]
 
@@ -194,6 +194,27 @@ class Group:
         return sum(attempt.state is AttemptState.PENDING for attempt in self.attempts)
 
     @property
+    def segment(self) -> int:
+        """Which segment of its input it is at, where it runs once for each: it has one lane."""
+        return self.lanes[0].segments
+
+    @property
+    def kept_sources(self) -> list[Lane]:
+        """The lanes that it may have to be sent from the start: not those it reads by segments."""
+        return [
+            lane
+            for source, lane in zip(self.plan.sources, self.sources, strict=True)
+            if source.mode is not EdgeMode.SEGMENT
+        ]
+
+    def leave_segments(self) -> None:
+        """Note that it wants no more segments."""
+        for lane in self.sources:
+            if self in lane.by_segment:
+                lane.by_segment.remove(self)
+                self.request.journal_bytes += lane.trim()
+
+    @property
     def idle_roles(self) -> list[RolePlan]:
         """The roles that have not given everything and that nobody works on."""
         busy = {attempt.role.role for attempt in self.attempts if attempt.running}
@@ -228,21 +249,21 @@ class Group:
         """Note that it does not run, so that its sources keep what it has not been sent."""
         if not self.unfed:
             self.unfed = True
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.unfed += 1
 
     def keep_inputs(self) -> None:
         """Note that it may have to be sent its sources again after all."""
         if not self.keeping:
             self.keeping = True
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.keepers += 1
 
     def release_inputs(self) -> None:
         """Note that it never has to be sent its sources again."""
         if self.keeping:
             self.keeping = False
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.keepers -= 1
                 self.request.journal_bytes += lane.trim()
 
@@ -344,37 +365,35 @@ class OpenRequest:
         return self.sender.held_units > 0 or self.sender.held_bytes > 0
 
     def _make_lanes(self) -> dict[int, Lane]:
-        readers = self.plan.readers
         lanes: dict[int, Lane] = {}
         for group in self.groups:
             for role in group.plan.roles:
                 for number in role.lanes:
-                    lanes[number] = Lane(
-                        number=number,
-                        modality=split_lane(number).modality,
-                        visible=number in self.plan.visible,
-                        direct=number not in readers,
-                        unfed=len(readers.get(number, ())),
-                        keepers=len(readers.get(number, ())),
-                    )
+                    lanes[number] = self._make_lane(number, split_lane(number).modality)
+                    lanes[number].segmented = group.plan.segmented
         if self.intake is not None:
-            lanes[REQUEST_SOURCE] = self._make_input_lane(self.intake)
+            lane = lanes[REQUEST_SOURCE] = self._make_lane(REQUEST_SOURCE, Modality.TEXT)
+            lane.intake = self.intake
+            self.intake.paced_by = [
+                group for group in self.groups if group.plan.reads_stream(REQUEST_SOURCE)
+            ]
         for group in self.groups:
             group.lanes = tuple(lanes[n] for role in group.plan.roles for n in role.lanes)
             group.sources = tuple(lanes[source.lane] for source in group.plan.sources)
         return lanes
 
-    def _make_input_lane(self, intake: Intake) -> Lane:
-        readers = self.plan.readers.get(REQUEST_SOURCE, ())
-        intake.paced_by = [
-            self.groups[at] for at in readers if self.groups[at].plan.reads_stream(REQUEST_SOURCE)
-        ]
+    def _make_lane(self, number: int, modality: Modality) -> Lane:
+        """Make a lane, and note who reads it, and how."""
+        readers = [self.groups[at] for at in self.plan.readers.get(number, ())]
+        by_segment = [group for group in readers if group.plan.reads_segments(number)]
+        kept_for = len(readers) - len(by_segment)
         return Lane(
-            number=REQUEST_SOURCE,
-            modality=Modality.TEXT,
-            visible=False,
-            direct=False,
-            unfed=len(readers),
-            keepers=len(readers),
-            intake=intake,
+            number=number,
+            modality=modality,
+            visible=number in self.plan.visible,
+            direct=not readers and number != REQUEST_SOURCE,
+            unfed=kept_for,
+            keepers=kept_for,
+            packs=not by_segment,
+            by_segment=by_segment,
         )

@@ -9,10 +9,11 @@ from typing import Final
 from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.outputs import end_segments
 from services.orchestrator.core.placing import pend, redrive
 from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing
 from services.orchestrator.core.resuming import prepare
-from services.orchestrator.core.starting import can_start
+from services.orchestrator.core.starting import can_start, wants_more, was_last
 from services.orchestrator.core.state import State
 from services.orchestrator.core.streaming import hand_on, rest
 from services.orchestrator.core.timers import Due
@@ -50,8 +51,11 @@ def _start(state: State, request: OpenRequest) -> bool:
         if group.standing is Standing.LOST:
             if not _recover(state, group):
                 return False
-        elif group.standing is Standing.WAITING and can_start(group):
-            pend(state, group)
+        elif group.standing is Standing.WAITING:
+            if can_start(group):
+                pend(state, group)
+            elif group.plan.segmented and was_last(group):
+                end_segments(state, group)
     return True
 
 
@@ -111,8 +115,7 @@ def _wants(reader: Group, lane: Lane) -> bool:
     """Whether a group still has to be sent something of a lane."""
     if reader.standing is not Standing.LIVE:
         return True
-    feeds = [attempt.feeds.get(lane.number) for attempt in reader.attempts]
-    return any(feed is not None and not feed.complete for feed in feeds)
+    return wants_more(reader, lane)
 
 
 def _end(state: State, request: OpenRequest) -> None:

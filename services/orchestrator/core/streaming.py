@@ -164,4 +164,4 @@ def _waits_for_client(request: OpenRequest) -> bool:
 
 def _waits(attempt: Attempt) -> bool:
     """Whether an attempt has been sent all there is of an input that goes on."""
-    return any(f.next == f.lane.end and not f.lane.closed for f in attempt.feeds.values())
+    return any(feed.starved for feed in attempt.feeds.values())

@@ -104,12 +104,12 @@ def _begin_lane(
     lane.attempt = attempt
     lane.begin_attempt()
     if lane.log is None and not request.unrecoverable:
-        lane.log = LaneLog.begun(contract, lane.modality, lane.cursor.next)
+        lane.log = LaneLog.begun(contract, lane.modality, lane.cursor.next, lane.start)
     # What cannot be made again is at the gateway before anything is made of it.
     tells = request.client.mirrors and contract is not ResumeContract.REPLAY
     if lane.visible:
         lane.gated = tells and not lane.direct
-    elif not lane.begun:
+    elif not (lane.begun or lane.segments):
         lane.mirrored = tells
 
 
@@ -169,8 +169,9 @@ def _feed(state: State, group: Group) -> None:
     start = 0 if group.way is None else group.way.start
     placed = [attempt for attempt in group.attempts if attempt.state is AttemptState.SUBMITTED]
     group.unfed = False
-    for source, lane in zip(group.plan.sources, group.sources, strict=True):
+    for lane in group.kept_sources:
         lane.unfed -= 1
+    for source, lane in zip(group.plan.sources, group.sources, strict=True):
         lane.packs &= effective(placed[0].replica.card) is not ResumeContract.PER_INPUT
         for attempt in placed:
             if lane.number in attempt.feeds:
@@ -186,9 +187,18 @@ def _feed(state: State, group: Group) -> None:
                 next=lane.base,
                 accepted=request.unrecoverable,
             )
-            if start:
+            if source.mode is EdgeMode.SEGMENT:
+                _aim(feed, lane, group.segment)
+            elif start:
                 feed.skip_to(lane.index_at(start) or lane.base)
             attempt.feeds[lane.number] = feed
             lane.feeds.append(feed)
         for attempt in placed:
             pump_feed(state, attempt.feeds[lane.number], request)
+
+
+def _aim(feed: Feed, lane: Lane, segment: int) -> None:
+    """Let a feed give one segment, as if it were all of the lane."""
+    feed.next = lane.segment_start(segment)
+    feed.stop = lane.segment_stop(segment)
+    feed.shift = lane.rows[feed.next - lane.base].pos

@@ -992,6 +992,8 @@ class LaneJournal(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     BODIES_FIELD_NUMBER: _builtins.int
     VISIBLE_POS_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SEGMENT_POS_FIELD_NUMBER: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
     """The next position."""
@@ -1001,6 +1003,11 @@ class LaneJournal(_message.Message):
     """
     visible_pos: _builtins.int
     """How many units of the lane the client was given; at most `pos`."""
+    segments: _builtins.int
+    """Of a stage that runs once for each segment of a streamed input: how many runs are over, and
+    where the next begins. Then token ids and digest are of what came after that.
+    """
+    segment_pos: _builtins.int
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1024,10 +1031,12 @@ class LaneJournal(_message.Message):
         rows: Global___Outputs | None = ...,
         bodies: _abc.Iterable[Global___Output] | None = ...,
         visible_pos: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        segment_pos: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "rows", b"rows", "token_ids", b"token_ids", "visible_pos", b"visible_pos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "rows", b"rows", "segment_pos", b"segment_pos", "segments", b"segments", "token_ids", b"token_ids", "visible_pos", b"visible_pos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
