@@ -56,10 +56,10 @@ class Talk:
         """All audio so far."""
         return b"".join(one.data for one in self.outputs if one.modality is Modality.AUDIO)
 
-    async def heard(self, count: int) -> None:
-        """Wait until so many words came, or it is over."""
+    async def heard(self, count: int, stage: str = "listener") -> None:
+        """Wait until so many words of a stage came, or it is over."""
         async with asyncio.timeout(30):
-            while len(self.text().split()) < count and not self._reader.done():
+            while len(self.text(stage).split()) < count and not self._reader.done():
                 self._told.clear()
                 await self._told.wait()
 
@@ -147,6 +147,57 @@ async def test_a_conversation_is_whole_though_a_worker_is_killed_in_the_middle(
     if model == "repeat":
         assert talk.sound() == pcm(7, PIECES * UNIT_SAMPLES)
     await mesh.back(name, before)
+    await mesh.settled(8)
+
+
+async def turn(talk: Talk, number: int) -> None:
+    """Say five words, which are one segment, and wait until they were answered."""
+    for at in range(5 * number, 5 * number + 5):
+        await talk.conversation.append_text(f" w{at}")
+    await talk.conversation.end_segment()
+    await talk.heard(5 * number + 5, "thinker")
+
+
+async def test_each_segment_is_one_run_of_the_stages_that_read_it_so(mesh: E2eMesh) -> None:
+    async with talking(mesh, "turns") as talk:
+        for number in range(4):
+            await turn(talk, number)
+            assert sum(output.segment_end for output in talk.outputs) >= number
+        await talk.conversation.close_input()
+        assert await talk.end() is Outcome.COMPLETED, talk.error
+    thought = [output for output in talk.outputs if output.stage == "thinker"]
+    assert talk.text("thinker") == words(20)
+    assert sum(output.segment_end for output in thought) == 4
+    assert [output.end is not None for output in thought][-1]
+    assert talk.sound() == pcm(7, 20 * UNIT_SAMPLES)
+    await mesh.settled()
+
+
+@pytest.mark.parametrize("victim", ["listener", "talker"])
+async def test_turns_are_whole_though_workers_are_killed_between_and_within_them(
+    mesh: E2eMesh, victim: str
+) -> None:
+    """Both replicas of a pool die, one after the other; whoever had the conversation is met."""
+    async with talking(mesh, "turns") as talk:
+        await turn(talk, 0)
+        for number, name in enumerate((f"{victim}-0", f"{victim}-1"), start=1):
+            before = await mesh.one(name)
+            if number == 1:
+                mesh.kill(name)
+                await turn(talk, number)
+            else:
+                await talk.conversation.append_text(f" w{5 * number}")
+                mesh.kill(name)
+                for at in range(5 * number + 1, 5 * number + 5):
+                    await talk.conversation.append_text(f" w{at}")
+                await talk.conversation.end_segment()
+                await talk.heard(5 * number + 5, "thinker")
+            await mesh.back(name, before)
+        await turn(talk, 3)
+        await talk.conversation.close_input()
+        assert await talk.end() is Outcome.COMPLETED, talk.error
+    assert talk.text("thinker") == words(20)
+    assert talk.sound() == pcm(7, 20 * UNIT_SAMPLES)
     await mesh.settled(8)
 
 

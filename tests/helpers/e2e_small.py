@@ -104,6 +104,15 @@ pipelines:
       listener: {{pool: listener, inputs: [{{from: input, mode: stream}}], bridge: script}}
       talker: {{pool: talker, inputs: [{{from: listener, mode: stream}}], bridge: script}}
     outputs: {{text: listener, audio: talker}}
+  turns:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: segment}}], bridge: script}}
+      thinker: {{pool: listener, inputs: [{{from: listener, mode: segment}}], bridge: script}}
+      talker: {{pool: talker, inputs: [{{from: thinker, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: talker}}
 """
 """A stage that hears its client piece by piece, alone and with one that reads it aloud."""
 

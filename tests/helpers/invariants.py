@@ -95,6 +95,11 @@ INVARIANTS: Final = (
         "A client gets credit for what every stage was sent that hears it as it speaks, only.",
     ),
     Invariant(
+        "ORCH-INV-123",
+        "Each finished segment of a streamed input is one run of a stage that reads it so, in"
+        " order; the end of a run is no end of the request.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),

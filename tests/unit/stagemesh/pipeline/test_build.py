@@ -131,3 +131,23 @@ def test_the_revision_follows_a_pool_s_engine_and_not_its_size(new: str, same: b
 def test_the_revision_minds_no_pool_that_is_not_used() -> None:
     changed = POOLS.replace("{gives: image}", "{gives: video}")
     assert voice(pools=changed).revision == voice().revision
+
+
+def test_a_stage_may_hear_its_client_as_it_speaks_or_by_segments() -> None:
+    mesh = parse_mesh(
+        mesh_text(
+            """
+            m:
+              stages:
+                a: {pool: words, inputs: [{from: input, mode: stream}]}
+                b: {pool: words, inputs: [a, {from: input, mode: segment}]}
+                c: {pool: words, inputs: [input, {from: b, mode: segment}]}
+              outputs: {text: c}
+            """
+        )
+    )
+    a, b, c = mesh.pipelines["m"].stages
+    assert (a.streamed, b.streamed, c.streamed) == (EdgeMode.STREAM, EdgeMode.SEGMENT, None)
+    assert a.reads_input
+    assert b.reads_input
+    assert c.edges[0].mode is EdgeMode.SEGMENT

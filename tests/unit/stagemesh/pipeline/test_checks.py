@@ -88,6 +88,29 @@ from tests.helpers.mesh_texts import mesh_text, problems_of
             """
             m:
               stages:
+                s: {pool: words, inputs: [{from: input, mode: segment}], companions: [negative]}
+                t: {pool: words, inputs: [s]}
+              outputs: {text: t}
+            """,
+            ["line 11: pipelines.m.stages.s.companions: has companions, and cannot run once for "
+             "each segment"],
+            id="segments-with-companions",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: anything, bridge: b, inputs: [{from: input, mode: segment}]}
+              outputs: {text: s, audio: s}
+            """,
+            ["line 11: pipelines.m.stages.s: runs once for each segment, and so gives one modality "
+             "only"],
+            id="segments-of-two-kinds",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
                 a: {pool: words, inputs: [c]}
                 b: {pool: words, inputs: [a]}
                 c: {pool: words, inputs: [b]}
