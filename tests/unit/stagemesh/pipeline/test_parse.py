@@ -79,6 +79,6 @@ def test_the_light_demo_differs_in_the_engine_of_the_chat_model_only() -> None:
 
 def test_every_synthetic_pool_has_two_replicas() -> None:
     mesh = shipped("synthetic.yaml")
-    assert set(mesh.pipelines) == {"echo", "talk", "relay3", "paint", "film", "listen"}
+    assert set(mesh.pipelines) == {"echo", "talk", "relay3", "paint", "film", "listen", "turns"}
     assert {(pool.engine, pool.replicas) for pool in mesh.pools.values()} == {("synthetic", 2)}
     assert {stage.bridge for p in mesh.pipelines.values() for stage in p.stages} == {"script"}
