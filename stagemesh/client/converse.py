@@ -12,16 +12,17 @@ from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2, orchestrator
 from stagemesh.api.types.v1 import media_pb2
 from stagemesh.errors import MeshError
 from stagemesh.media import AUDIO_PCM, Modality, Request
-from stagemesh.outcome import End, Terminal
+from stagemesh.outcome import End, ErrorInfo, Terminal
 from stagemesh.rpc import error_of, open_channel
 from stagemesh.wire import (
     end_from_proto,
+    error_from_proto,
     modality_from_proto,
     request_terminal_from_proto,
     request_to_proto,
 )
 
-__all__ = ["Conversation", "ConversedOutput", "converse"]
+__all__ = ["ChangedPrompt", "Conversation", "ConversedOutput", "converse"]
 
 APPEND_BYTES_MAX: Final = 1024 * 1024
 """Of one message of ours; what is larger goes in several."""
@@ -48,6 +49,15 @@ class ConversedOutput(msgspec.Struct, frozen=True, kw_only=True):
     end: End | None
 
 
+class ChangedPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of another prompt: from which position of a stage's outputs on, or why not."""
+
+    interaction_id: str
+    stage: str
+    applied_at: int
+    error: ErrorInfo | None
+
+
 class Conversation:
     """One running request. Appends wait while the mesh takes no more; outputs are iterated over."""
 
@@ -57,6 +67,8 @@ class Conversation:
         self._writing = asyncio.Lock()
         self.terminal: Terminal | None = None
         """Set once the outputs have ended."""
+        self.prompts: dict[str, ChangedPrompt] = {}
+        """What became of each change of the prompt, by its id, once it is known."""
 
     async def append_text(self, text: str) -> None:
         """Give more text.
@@ -98,6 +110,15 @@ class Conversation:
         """
         await self._write(_Step(segment_end=orchestrator_service_pb2.SegmentEnd()))
 
+    async def interact(self, interaction_id: str, text: str) -> None:
+        """Give another prompt for what is being made; what becomes of it is in `prompts`.
+
+        Raises:
+            MeshError: If the request has ended in an error.
+        """
+        change = orchestrator_service_pb2.PromptChange(interaction_id=interaction_id, text=text)
+        await self._write(_Step(interact=change))
+
     async def close_input(self) -> None:
         """Say that no more comes; once is enough.
 
@@ -107,7 +128,6 @@ class Conversation:
         if not self._closed:
             self._closed = True
             await self._write(_Step(close=orchestrator_service_pb2.CloseInput()))
-            await self._call.done_writing()
 
     def cancel(self) -> None:
         """Abort the request."""
@@ -121,6 +141,8 @@ class Conversation:
         """
         try:
             async for response in self._call:
+                for changed in response.interactions:
+                    self.prompts[changed.interaction_id] = _changed_of(changed)
                 for output in response.outputs:
                     yield _output_of(output)
                 if response.HasField("terminal"):
@@ -169,4 +191,13 @@ def _output_of(output: orchestrator_service_pb2.GeneratedOutput) -> ConversedOut
         more=output.more,
         segment_end=output.segment_end,
         end=end_from_proto(output.end) if output.HasField("end") else None,
+    )
+
+
+def _changed_of(changed: orchestrator_service_pb2.PromptChanged) -> ChangedPrompt:
+    return ChangedPrompt(
+        interaction_id=changed.interaction_id,
+        stage=changed.stage,
+        applied_at=changed.applied_at,
+        error=error_from_proto(changed.error) if changed.HasField("error") else None,
     )

@@ -68,6 +68,10 @@ class CapabilitiesLike(Protocol):
     def context_tokens_max(self) -> int:
         """Prompt plus output in tokens; 0 means no such limit."""
 
+    @property
+    def interactions(self) -> bool:
+        """Whether a running attempt can be given another prompt."""
+
 
 class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine can do, as it was told."""
@@ -80,6 +84,7 @@ class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     deterministic: bool = False
     slots: int = 0
     context_tokens_max: int = 0
+    interactions: bool = False
 
 
 class PublishedModelLike(Protocol):
@@ -130,6 +135,7 @@ def capabilities_to_proto(capabilities: CapabilitiesLike) -> link_pb2.Capabiliti
         deterministic=capabilities.deterministic,
         slots=capabilities.slots,
         context_tokens_max=capabilities.context_tokens_max,
+        interactions=capabilities.interactions,
     )
 
 
@@ -144,6 +150,7 @@ def capabilities_from_proto(message: link_pb2.Capabilities) -> CapabilitiesValue
         deterministic=message.deterministic,
         slots=message.slots,
         context_tokens_max=message.context_tokens_max,
+        interactions=message.interactions,
     )
 
 

@@ -11,7 +11,14 @@ from stagemesh.errors import MeshError
 from stagemesh.media import Message, Modality, Request, TextPart
 from stagemesh.outcome import ErrorCode, Outcome
 from tests.helpers.e2e_mesh import E2eMesh, running_mesh, until
-from tests.helpers.e2e_scripts import UNIT_SAMPLES, pcm, script, words
+from tests.helpers.e2e_scripts import (
+    UNIT_SAMPLES,
+    colour,
+    colour_of_png,
+    pcm,
+    script,
+    words,
+)
 from tests.helpers.e2e_small import CONVERSING, one_mesh
 
 PIECES = 60
@@ -259,3 +266,71 @@ async def test_nonsense_in_a_conversation_is_answered_with_the_field(mesh: E2eMe
             "append",
         )
     await mesh.settled()
+
+
+FRAMES = 60
+
+
+def prompt_seed(text: str) -> int:
+    """How a change of the prompt changes the seed of a synthetic video."""
+    return sum(text.encode())
+
+
+async def frames_come(talk: Talk, count: int) -> None:
+    """Wait until so many frames came."""
+
+    async def frames() -> int:
+        return sum(output.units for output in talk.outputs)
+
+    await until(frames, lambda found: found >= count, 20)
+
+
+def check_film(talk: Talk) -> list[int]:
+    """Check every frame against the prompts that applied to it; give where they did."""
+    changed = [one for one in talk.conversation.prompts.values() if one.error is None]
+    pictures: dict[int, bytes] = {}
+    for output in talk.outputs:
+        if output.data:
+            pictures[output.pos] = pictures.get(output.pos, b"") + output.data
+    assert sorted(pictures) == list(range(FRAMES))
+    for at, data in pictures.items():
+        seed = 7 + sum(prompt_seed(one.interaction_id) for one in changed if one.applied_at <= at)
+        assert colour_of_png(data)[1] == colour(seed, at), f"frame {at}"
+    return [one.applied_at for one in changed]
+
+
+async def test_another_prompt_changes_the_frames_to_come(mesh: E2eMesh) -> None:
+    text = script(projector={"tokens": FRAMES, "each_ms": 20})
+    async with talking(mesh, "film", text) as talk:
+        await talk.conversation.interact("early", "early")
+        await frames_come(talk, 10)
+        await talk.conversation.interact("brighter", "brighter")
+        await frames_come(talk, 30)
+        await talk.conversation.interact("darker", "darker")
+        assert await talk.end() is Outcome.COMPLETED, talk.error
+    places = check_film(talk)
+    assert places == sorted(places)
+    assert places[-1] >= 30
+    early = talk.conversation.prompts["early"]
+    assert early.error is None or early.error.code is ErrorCode.CONFLICT
+    await mesh.settled()
+
+
+async def test_a_film_goes_on_under_its_prompts_when_its_projector_is_killed(
+    mesh: E2eMesh,
+) -> None:
+    text = script(projector={"tokens": FRAMES, "each_ms": 30})
+    async with talking(mesh, "film", text) as talk:
+        await frames_come(talk, 10)
+        await talk.conversation.interact("brighter", "brighter")
+        await frames_come(talk, 25)
+        names = ["projector-0", "projector-1"]
+        counts = await mesh.inflight(*names)
+        name = names[counts.index(1)]
+        before = await mesh.one(name)
+        mesh.kill(name)
+        assert await talk.end() is Outcome.COMPLETED, talk.error
+    [place] = check_film(talk)
+    assert place >= 10
+    await mesh.back(name, before)
+    await mesh.settled(8)

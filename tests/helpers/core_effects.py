@@ -56,6 +56,16 @@ class Names:
 
     def _shown_of_recovery(self, effect: fx.Effect) -> Iterator[str]:
         match effect:
+            case fx.SendPrompt(link=link, slot=slot, interaction_id=name, text=text):
+                yield f'prompt {self._key(link, slot)} {name} "{text}"'
+            case fx.AnswerInteraction(link=link, slot=slot, interaction_id=name):
+                error = effect.error
+                at = (
+                    f"at {effect.applied_at}"
+                    if error is None
+                    else f"{error.code.name} {error.reason}"
+                )
+                yield f"answer {self._key(link, slot)} {name} {at}"
             case fx.SayGoAway(link=link, reason=reason, drain_s=drain_s):
                 yield f"go-away {self._name(link)} {reason} {drain_s:g}"
             case fx.HandBackRequest(link=link, slot=slot):
@@ -89,6 +99,8 @@ class Names:
         for source in effect.sources:
             lane = _lane_name(pipeline, source.lane)
             yield f"    choice {source.choice} reads {lane} {source.mode.name.lower()}"
+        for prompt in effect.prompts:
+            yield f'    prompt {prompt.interaction_id} "{prompt.text}" at {prompt.applied_at}'
         for mark in effect.resume:
             yield f"    goes on {_lane_name(pipeline, mark.lane)} at {_mark(mark)}"
 

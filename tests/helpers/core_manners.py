@@ -44,6 +44,8 @@ class BadManners(RuleBasedStateMachine):
             row.end = None
         elif ends and not attempt.aborted:
             row.end = END
+        attempt.sent_units += row.units
+        attempt.sent_bytes += row.size_bytes
         self.world.step(ev.RowsArrived(link=attempt.link, rows=[row]))
 
     @rule(

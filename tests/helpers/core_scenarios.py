@@ -136,6 +136,26 @@ class _Stage:
             inputs=_given(slot, fields),
         )
 
+    def _on_interact(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REQUEST ID TEXT`, or a slot number."""
+        link, slot = self._opened.get(names[0]) or (1, int(names[0]))
+        text = "".join(names[2:])
+        return ev.InteractAsked(link=link, slot=slot, interaction_id=names[1], text=text)
+
+    def _on_interacted(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REPLICA #SLOT ID [at=POS] [error=CODE]`."""
+        error = None
+        if "error" in fields:
+            code = ErrorCode[fields["error"]]
+            error = ErrorInfo(code=code, reason=code.name.lower(), message="told so")
+        return ev.Interacted(
+            link=self._link(names[0]),
+            slot=int(names[1][1:]),
+            interaction_id=names[2],
+            applied_at=int(fields.get("at", 0)),
+            error=error,
+        )
+
     def _on_append(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         """Read `REQUEST POS+UNITS [TEXT] [pcm=BYTES] [mark=segment|end]`, or a slot number."""
         link, slot = self._opened.get(names[0]) or (1, int(names[0]))
@@ -235,6 +255,7 @@ class _Stage:
                 context_tokens_max=int(fields.get("context", 0)),
                 resume_contract=ResumeContract[fields.get("contract", "NONE")],
                 deterministic=True,
+                interactions="interactive" in names,
             ),
             state=WorkerState[fields.get("state", "READY")],
             window_units=int(fields.get("units", 64)),

@@ -88,7 +88,18 @@ CONVERSING: Final = """\
 pools:
   listener: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
   talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+  painter: {{engine: synthetic, replicas: {replicas}, options: {{gives: image, slots: 128}}}}
+  projector: {{engine: synthetic, replicas: {replicas}, options: {{gives: video, slots: 128}}}}
 pipelines:
+  film:
+    deadline_s: 60
+    stages:
+      painter: {{pool: painter, bridge: script}}
+      projector:
+        pool: projector
+        inputs: [input, {{from: painter, modality: image}}]
+        bridge: script
+    outputs: {{video: projector}}
   listen:
     deadline_s: 60
     accepts: [text, audio]

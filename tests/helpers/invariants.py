@@ -100,6 +100,15 @@ INVARIANTS: Final = (
         " order; the end of a run is no end of the request.",
     ),
     Invariant(
+        "ORCH-INV-124",
+        "A change of the prompt is answered once, and an error of it stays with it.",
+    ),
+    Invariant(
+        "ORCH-INV-125",
+        "Another attempt takes a change of the prompt where the lost one took it; one that nobody"
+        " answered lets nothing be gone on from.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from services.orchestrator.core import interactions
 from services.orchestrator.core.credit import accept_inputs, pump_feed
 from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
@@ -59,6 +60,8 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
         return
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
+    if group.prompts and not group.running:
+        interactions.close(state, group)
     if group.plan.segmented and not group.lanes[0].cursor.ended:
         _end_run(group)
     elif not (group.live() or group.idle_roles or group.standing is Standing.LOST):

@@ -70,12 +70,14 @@ class Door:
     ) -> Plan:
         """Check a request and plan it; `context_tokens` says how much each pool's engine holds.
 
-        A `streamed` request may have no messages, and may yet give whatever its pipeline takes.
+        A `streamed` request may have no messages, and may yet give whatever its pipeline takes;
+        where no stage hears its client, all that it gives is its messages.
 
         Raises:
             MeshError: If the request cannot be served; the first thing wrong is named.
         """
         pipeline = self._pipeline(request.model)
+        streamed = streamed and any(stage.streamed for stage in pipeline.stages)
         self._check_messages(request.messages, may_be_empty=streamed)
         _check_inputs(request, pipeline)
         self._check_params(request.params)

@@ -10,12 +10,14 @@ import msgspec
 
 from services.orchestrator.core.contracts import ResumeContract
 from stagemesh.link.core import Grant, LaneJournal, Placed, Row
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import ErrorInfo, Terminal
 from stagemesh.pipeline import EdgeMode
 
 __all__ = [
     "AbortAttempt",
+    "AnswerInteraction",
     "AnswerUnknown",
+    "AppliedPrompt",
     "DropRequest",
     "Effect",
     "EndRequest",
@@ -30,6 +32,7 @@ __all__ = [
     "RoleOrder",
     "SayGoAway",
     "SendGrants",
+    "SendPrompt",
     "SendRows",
     "SourceOrder",
     "SubmitAttempts",
@@ -74,6 +77,14 @@ class SourceOrder(_Effect, frozen=True, kw_only=True):
     choice: int
 
 
+class AppliedPrompt(_Effect, frozen=True, kw_only=True):
+    """A change of the prompt that an earlier attempt took."""
+
+    interaction_id: str
+    text: str
+    applied_at: int
+
+
 class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     """Give a stage of a request to a replica: one attempt for each role.
 
@@ -93,6 +104,27 @@ class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     body: Any
     contract: ResumeContract | None = None
     resume: tuple[LaneJournal, ...] = ()
+    prompts: tuple[AppliedPrompt, ...] = ()
+
+
+class SendPrompt(_Effect, frozen=True, kw_only=True):
+    """Give a running attempt another prompt."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class AnswerInteraction(_Effect, frozen=True, kw_only=True):
+    """Tell a client from which position of a stage's outputs on its prompt applies, or why not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    stage: int = 0
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class AbortAttempt(_Effect, frozen=True, kw_only=True):
@@ -201,6 +233,7 @@ class PublishModels(_Effect, frozen=True, kw_only=True):
 
 Effect = (
     AbortAttempt
+    | AnswerInteraction
     | AnswerUnknown
     | DropRequest
     | EndRequest
@@ -213,6 +246,7 @@ Effect = (
     | ResetLanes
     | SayGoAway
     | SendGrants
+    | SendPrompt
     | SendRows
     | SubmitAttempts
 )

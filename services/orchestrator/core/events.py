@@ -11,7 +11,7 @@ import msgspec
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from stagemesh.link.core import Grant, Journal, Row
 from stagemesh.media import Request
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import ErrorInfo, Terminal
 
 __all__ = [
     "AbortAsked",
@@ -28,6 +28,8 @@ __all__ = [
     "HandleLost",
     "InputCreditGranted",
     "InputsAppended",
+    "InteractAsked",
+    "Interacted",
     "Opened",
     "ReplicaAttached",
     "ReplicaListed",
@@ -111,6 +113,25 @@ class RequestAbortAsked(_Event, frozen=True, kw_only=True):
 
     request_id: str
     cause: str
+
+
+class InteractAsked(_Event, frozen=True, kw_only=True):
+    """A client has another prompt for what is being made; it chose the id."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class Interacted(_Event, frozen=True, kw_only=True):
+    """A worker told from which position on another prompt applies, or why it does not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class CreditGranted(_Event, frozen=True, kw_only=True):
@@ -234,6 +255,8 @@ Event = (
     | HandleLost
     | InputCreditGranted
     | InputsAppended
+    | InteractAsked
+    | Interacted
     | Opened
     | ReplicaAttached
     | ReplicaListed

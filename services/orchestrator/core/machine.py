@@ -7,7 +7,14 @@ same effects.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from services.orchestrator.core import attempts, hollow, leaving, membership, opening
+from services.orchestrator.core import (
+    attempts,
+    hollow,
+    interactions,
+    leaving,
+    membership,
+    opening,
+)
 from services.orchestrator.core.effects import Effect, PublishedModel, RenewHandles
 from services.orchestrator.core.ending import complete, finish_stopped, release_handles
 from services.orchestrator.core.events import (
@@ -25,6 +32,8 @@ from services.orchestrator.core.events import (
     HandleLost,
     InputCreditGranted,
     InputsAppended,
+    InteractAsked,
+    Interacted,
     Opened,
     ReplicaAttached,
     ReplicaListed,
@@ -74,6 +83,8 @@ class Orchestrator:
             HandleLost: self._handle_lost,
             InputCreditGranted: self._input_credit_granted,
             InputsAppended: self._inputs_appended,
+            InteractAsked: self._interact_asked,
+            Interacted: self._interacted,
             Opened: self._opened,
             ReplicaAttached: self._replica_attached,
             ReplicaListed: self._replica_listed,
@@ -192,6 +203,11 @@ class Orchestrator:
         if client is not None:
             take_inputs(self._state, client, event.rows)
 
+    def _interact_asked(self, event: InteractAsked) -> None:
+        client = self._state.clients.get(event.link)
+        if client is not None:
+            interactions.ask(self._state, client, event)
+
     def _credit_granted(self, event: CreditGranted) -> None:
         client = self._state.clients.get(event.link)
         if client is None:
@@ -262,6 +278,11 @@ class Orchestrator:
             leaving.drop(self._state, request, "It was fenced.", release=False)
         elif event.epoch == request.epoch and request.state is RequestState.RUNNING:
             hollow.keep_held(self._state, request, replica, event.held)
+
+    def _interacted(self, event: Interacted) -> None:
+        replica = self._state.replicas.get(event.link)
+        if replica is not None:
+            interactions.take_answer(self._state, replica, event)
 
     def _input_credit_granted(self, event: InputCreditGranted) -> None:
         replica = self._state.replicas.get(event.link)

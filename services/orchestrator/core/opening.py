@@ -99,7 +99,7 @@ def _enter(
         input_bytes=input_bytes,
         opened_s=state.now_s,
         deadline_s=state.now_s + left_s,
-        input_window=(settings.window_units, settings.window_bytes) if event.streamed else None,
+        input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
     )
     client.requests[event.slot] = request
     state.requests[event.request_id] = request

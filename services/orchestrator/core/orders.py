@@ -2,6 +2,7 @@
 
 from services.orchestrator.core.effects import (
     AbortAttempt,
+    AnswerInteraction,
     AnswerUnknown,
     DropRequest,
     Effect,
@@ -15,6 +16,7 @@ from services.orchestrator.core.effects import (
     ResetLanes,
     SayGoAway,
     SendGrants,
+    SendPrompt,
     SendRows,
     SubmitAttempts,
 )
@@ -23,7 +25,8 @@ from stagemesh.link.core import Grant, Row
 __all__ = ["Orders", "ToClient", "ToWorker"]
 
 ToClient = (
-    AnswerUnknown
+    AnswerInteraction
+    | AnswerUnknown
     | DropRequest
     | EndRequest
     | HandBackRequest
@@ -31,7 +34,7 @@ ToClient = (
     | ResetLanes
     | SayGoAway
 )
-ToWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles | SubmitAttempts
+ToWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles | SendPrompt | SubmitAttempts
 
 
 class Orders:

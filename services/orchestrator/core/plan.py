@@ -70,6 +70,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     groups: tuple[GroupPlan, ...]
     visible: frozenset[int]
 
+    @property
+    def streamed(self) -> bool:
+        """Whether some stage hears the client as it speaks, or by segments."""
+        return REQUEST_SOURCE in self.readers
+
     @cached_property
     def readers(self) -> Mapping[int, tuple[int, ...]]:
         """Which groups, by index, read a lane; lanes that nobody reads are missing."""

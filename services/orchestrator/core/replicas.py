@@ -39,6 +39,8 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     stream_input: bool = False
     slots: int = 1
     context_tokens_max: int = 0
+    interactions: bool = False
+    """Whether it takes another prompt for what it is making."""
     resume_contract: ResumeContract = ResumeContract.NONE
     deterministic: bool = False
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.flow import Feed, Lane
 from services.orchestrator.core.intake import Intake
+from services.orchestrator.core.interactions import Prompt
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
     REQUEST_MOVES,
@@ -175,6 +176,8 @@ class Group:
     """Of each role that a replica was lost with: how often in a row, and at which position."""
     cause: ErrorInfo | None = None
     """Of its last loss."""
+    prompts: list[Prompt] = field(default_factory=list)
+    """The changes of its prompt that it was given in its present run."""
     lanes: tuple[Lane, ...] = ()
     sources: tuple[Lane, ...] = ()
 
@@ -224,6 +227,11 @@ class Group:
             for role in self.plan.roles
             if role.role not in busy and not all(lanes[n].cursor.ended for n in role.lanes)
         ]
+
+    @property
+    def running(self) -> bool:
+        """Whether some worker has it."""
+        return any(attempt.running for attempt in self.attempts)
 
     def live(self) -> list[Attempt]:
         """Give its attempts that hold an engine slot."""
@@ -275,8 +283,9 @@ class OpenRequest:
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s",
         "deadline_timer", "end_timer", "epoch", "first_output_s", "groups", "holders", "homes",
         "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
-        "opened_s", "plan", "prompt", "renewal_timer", "request_id", "sender", "shown", "slot",
-        "slow_timer", "started", "state", "stuck_since_s", "unrecoverable", "verdict",
+        "opened_s", "plan", "prompt", "prompts_seen", "renewal_timer", "request_id", "sender",
+        "shown", "slot", "slow_timer", "started", "state", "stuck_since_s", "unrecoverable",
+        "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -319,6 +328,8 @@ class OpenRequest:
         self.unrecoverable = False
         """Its journal is over its bound: the next loss ends it."""
         self.prompt = Usage()
+        self.prompts_seen: set[str] = set()
+        """The ids of changes of the prompt; see `interactions`."""
         self.compute_s = 0.0
         self.homes: dict[str, Replica] = {}
         self.holders: dict[Replica, bool] = {}

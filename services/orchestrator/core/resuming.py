@@ -7,6 +7,7 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.effects import ResetLanes
 from services.orchestrator.core.ending import fail, set_aside
 from services.orchestrator.core.flow import Lane
+from services.orchestrator.core.interactions import pending
 from services.orchestrator.core.journal import tail_of
 from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Way
@@ -35,7 +36,7 @@ def prepare(state: State, group: Group, card: WorkerCard) -> bool:
 
 def way_of(state: State, group: Group, card: WorkerCard) -> Way | None:
     """Give the way in which a replica of this kind can go on with a group; None if it cannot."""
-    contract = effective(card)
+    contract = _contract(group, card)
     held = all(lane.held for lane in group.kept_sources) and not group.request.unrecoverable
     held = held and not any(lane.missing for lane in group.sources)
     if contract is ResumeContract.NONE or not held:
@@ -49,9 +50,17 @@ def way_of(state: State, group: Group, card: WorkerCard) -> Way | None:
     return way
 
 
+def _contract(group: Group, card: WorkerCard) -> ResumeContract:
+    """Give the contract that holds for a group: with a prompt that nobody answered, no replay."""
+    contract = effective(card)
+    if contract is not ResumeContract.NONE and pending(group):
+        return ResumeContract.RESTART
+    return contract
+
+
 def _way_on(group: Group, lanes: list[Lane], card: WorkerCard) -> Way | None:
     """Give the way on behind what lanes have given; None if there is none."""
-    contract = effective(card)
+    contract = _contract(group, card)
     if contract is ResumeContract.TOKENS and all(map(_known_by_ids, lanes)):
         return Way(contract)
     if contract is ResumeContract.PER_INPUT and card.deterministic:

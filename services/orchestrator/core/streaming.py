@@ -93,9 +93,10 @@ def rest(state: State, request: OpenRequest, intake: Intake) -> None:
 
 def _take(state: State, request: OpenRequest, row: Row) -> None:
     intake, error = request.intake, _fault(request, row)
+    if error is not None:
+        fail(state, request, error)
     if intake is None or error is not None:
-        fail(state, request, error or _protocol_error("The request has no streamed input."))
-        return
+        return  # The bare end of an input that there never was says nothing new.
     lane = request.lanes[REQUEST_SOURCE]
     if not intake.spend(row):
         fail(state, request, _protocol_error(f"The input at {row.pos} came without credit."))
@@ -117,12 +118,15 @@ def _take(state: State, request: OpenRequest, row: Row) -> None:
 
 def _fault(request: OpenRequest, row: Row) -> ErrorInfo | None:
     """Say what is wrong with a piece by itself."""
+    word, name = "streamed input", request.plan.pipeline.name
+    if request.intake is None and (row.units or row.end is None):
+        return unsupported(f"{name} takes no {word}.", param="append").info
     if not row.text and row.body is None:
         return None
     modality = Modality.TEXT if row.body is None else Modality.AUDIO
     if modality in request.plan.pipeline.inputs:
         return None
-    word, name = modality.name.lower(), request.plan.pipeline.name
+    word = modality.name.lower()
     return unsupported(
         f"{name} takes no {word}.", param="append", reason="unsupported_modality"
     ).info

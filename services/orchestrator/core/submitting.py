@@ -7,6 +7,7 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.credit import pump_feed
 from services.orchestrator.core.effects import PlaceNotice, RoleOrder, SubmitAttempts
 from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.interactions import applied, give_again
 from services.orchestrator.core.journal import LaneLog
 from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.replicas import Replica
@@ -38,6 +39,7 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         _tell_gateway(state, request, attempts)
     state.orders.to_worker(_submission(state, request, groups, attempts, number))
     for group in groups:
+        give_again(state, group)
         _feed(state, group)
         if not group.resumes:
             replica.pool.budget.earn()
@@ -159,6 +161,7 @@ def _submission(
         body=request.body,
         contract=None if way is None else way.contract,
         resume=() if way is None else marks_of(attempts, way),
+        prompts=applied(groups[0]),
     )
 
 

@@ -235,11 +235,13 @@ class _Answer(Generic[Response]):
                     response = self._kind()
                 async for piece in self._fetched(row, row.body.handle):
                     yield piece
+            for answer in self._call.take_answers():
+                self._outputs.answer(response, answer)
             if terminal is not None:
                 done = True
                 self._end(terminal)
                 response.terminal.CopyFrom(request_terminal_to_proto(self.terminal))
-            if response.outputs or done:
+            if response.outputs or response.ByteSize() or done:
                 yield response
             self._call.wrote(rows)
 

@@ -7,13 +7,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from services.orchestrator.core.effects import Effect, EndRequest, SendGrants, SendRows
+from services.orchestrator.core.effects import (
+    AnswerInteraction,
+    Effect,
+    EndRequest,
+    SendGrants,
+    SendRows,
+)
 from services.orchestrator.core.events import (
     AbortAsked,
     ClientAttached,
     CreditGranted,
     HandleLost,
     InputsAppended,
+    InteractAsked,
     Opened,
 )
 from services.orchestrator.driver import Driver
@@ -54,6 +61,7 @@ class Call:
         self._ended = ended
         self._meter = Meter(WINDOW_UNITS, WINDOW_BYTES)
         self._rows: list[Row] = []
+        self._answers: list[AnswerInteraction] = []  # As many as there were prompts, at most.
         self._terminal: Terminal | None = None
         self._left = False
         self._news = asyncio.Event()
@@ -67,6 +75,11 @@ class Call:
         self._news.clear()
         rows, self._rows = self._rows, []
         return rows, self._terminal
+
+    def take_answers(self) -> list[AnswerInteraction]:
+        """Give what has come of prompts since this was last asked."""
+        answers, self._answers = self._answers, []
+        return answers
 
     def wrote(self, rows: Sequence[Row]) -> None:
         """Return the credit of rows that the client was written."""
@@ -91,6 +104,11 @@ class Call:
         """Give a piece of input; after the end of the request it goes nowhere."""
         self._give(Row(self._slot, REQUEST_SOURCE, self._appended, 1, text, body=audio,
                        segment_end=segment_end))  # fmt: skip
+
+    def interact(self, interaction_id: str, text: str) -> None:
+        """Give another prompt; after the end of the request it goes nowhere."""
+        if self._terminal is None and not self._left:
+            self._calls.interact(self._slot, interaction_id, text)
 
     def close_input(self) -> None:
         """Say that no more input comes."""
@@ -123,6 +141,12 @@ class Call:
         """Take a row for the client; after it left rows go nowhere."""
         if not self._left:
             self._rows.append(row)
+            self._news.set()
+
+    def answer(self, answer: AnswerInteraction) -> None:
+        """Take what came of a prompt."""
+        if not self._left:
+            self._answers.append(answer)
             self._news.set()
 
     def end(self, terminal: Terminal) -> None:
@@ -197,6 +221,8 @@ class Calls:
                     self._calls[row.slot].give(row)
             case EndRequest():
                 self._calls.pop(effect.slot).end(effect.terminal)
+            case AnswerInteraction():
+                self._calls[effect.slot].answer(effect)
             case SendGrants():
                 for grant in effect.grants:
                     self._calls[grant.slot].granted(grant)
@@ -210,6 +236,12 @@ class Calls:
     def append(self, row: Row) -> None:
         """Give a piece of a call's input."""
         self._driver.post(InputsAppended(link=CALLS_LINK, rows=[row]))
+
+    def interact(self, slot: int, interaction_id: str, text: str) -> None:
+        """Give another prompt for a call's request."""
+        self._driver.post(
+            InteractAsked(link=CALLS_LINK, slot=slot, interaction_id=interaction_id, text=text)
+        )
 
     def abort(self, slot: int, cause: str) -> None:
         """Ask for the end of a call's request."""

@@ -18,6 +18,8 @@ SAMPLE_BYTES: Final = 2
 PIECE_CHARS_MAX: Final = INLINE_BYTES_MAX // 4
 """So that a piece of any text is at most `INLINE_BYTES_MAX` in UTF-8."""
 
+_GIVES: Final = frozenset({"append", "segment_end", "close"})
+
 Step = orchestrator_service_pb2.ConverseRequest
 Response = orchestrator_service_pb2.ConverseResponse
 
@@ -61,13 +63,17 @@ async def _opening(steps: AsyncIterator[Step]) -> request_pb2.Request:
 
 
 async def _listen(steps: AsyncIterator[Step], call: Call) -> None:
-    """Give a call what its client says, until that closes its input or its side of the stream.
+    """Give a call what its client says, until that closes its side of the stream.
 
     Raises:
         MeshError: If a step makes no sense.
     """
+    closed = False
     async for step in steps:
-        match step.WhichOneof("step"):
+        kind = step.WhichOneof("step")
+        if closed and kind in _GIVES:
+            raise invalid("The input was closed before.", param=kind)
+        match kind:
             case "append":
                 for text, audio in _pieces(step.append):
                     await call.room()
@@ -75,13 +81,17 @@ async def _listen(steps: AsyncIterator[Step], call: Call) -> None:
             case "segment_end":
                 await call.room()
                 call.append(segment_end=True)
+            case "interact":
+                call.interact(step.interact.interaction_id, step.interact.text)
             case "close":
-                break
+                closed = True
+                call.close_input()
             case "open":
                 raise invalid("A conversation is opened once.", param="open")
             case _:
                 raise invalid("A message must hold one step.", param="step")
-    call.close_input()
+    if not closed:
+        call.close_input()
 
 
 def _pieces(append: orchestrator_service_pb2.Append) -> Iterator[tuple[str, Body | None]]:

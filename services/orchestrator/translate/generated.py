@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from services.orchestrator.core.effects import AnswerInteraction
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import link_pb2, media_pb2
 from stagemesh.link.core import Row
 from stagemesh.media import split_lane
-from stagemesh.wire import body_to_proto, end_to_proto, modality_to_proto
+from stagemesh.wire import body_to_proto, end_to_proto, error_to_proto, modality_to_proto
 
 __all__ = ["PIECE_BYTES_MAX", "GeneratedOutputs"]
 
@@ -55,6 +56,21 @@ class GeneratedOutputs:
             else:
                 output.more = True
             yield output
+
+    def answer(
+        self,
+        response: orchestrator_service_pb2.ConverseResponse
+        | orchestrator_service_pb2.GenerateResponse,
+        answer: AnswerInteraction,
+    ) -> None:
+        """Add what came of a change of the prompt; only conversations have any."""
+        if isinstance(response, orchestrator_service_pb2.ConverseResponse):
+            changed = response.interactions.add(interaction_id=answer.interaction_id)
+            if answer.error is not None:
+                changed.error.CopyFrom(error_to_proto(answer.error))
+            else:
+                changed.stage = self._stages[answer.stage]
+                changed.applied_at = answer.applied_at
 
     def _head(self, row: Row) -> orchestrator_service_pb2.GeneratedOutput:
         lane = split_lane(row.lane)

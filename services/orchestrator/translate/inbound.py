@@ -11,6 +11,7 @@ from services.orchestrator.core.events import (
     FenceRaised,
     HandedBack,
     HandleLost,
+    Interacted,
     Opened,
     ReplicaAttached,
     ReplicaReported,
@@ -20,7 +21,12 @@ from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Journal, Row
 from stagemesh.outcome import error_for
-from stagemesh.wire import capabilities_from_proto, request_from_proto, terminal_from_proto
+from stagemesh.wire import (
+    capabilities_from_proto,
+    error_from_proto,
+    request_from_proto,
+    terminal_from_proto,
+)
 
 __all__ = [
     "client_attached",
@@ -108,6 +114,7 @@ def replica_attached(link: int, hello: link_pb2.Hello) -> ReplicaAttached:
             stream_input=capabilities.stream_input,
             slots=capabilities.slots,
             context_tokens_max=capabilities.context_tokens_max,
+            interactions=capabilities.interactions,
             resume_contract=_contract(capabilities.resume_contract),
             deterministic=capabilities.deterministic,
         ),
@@ -153,10 +160,22 @@ def _attempt_event(link: int, frame: link_pb2.Frame) -> Event | None:
             return AttemptUnknown(link=link, slot=frame.unknown.slot)
         case "hand_back":
             return HandedBack(link=link, slot=frame.hand_back.slot)
+        case "interacted":
+            return _interacted(link, frame.interacted)
         case None:  # A kind that only a newer peer knows.
             return None
         case other:
             raise _broken_protocol(f"A worker sent a frame of kind {other}.")
+
+
+def _interacted(link: int, frame: link_pb2.Interacted) -> Interacted:
+    return Interacted(
+        link=link,
+        slot=frame.slot,
+        interaction_id=frame.interaction_id,
+        applied_at=frame.applied_at,
+        error=error_from_proto(frame.error) if frame.HasField("error") else None,
+    )
 
 
 def _reported(link: int, ping: link_pb2.Ping) -> ReplicaReported:

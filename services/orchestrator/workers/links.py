@@ -10,6 +10,7 @@ from services.orchestrator.core.effects import (
     ReleaseHandles,
     RenewHandles,
     SendGrants,
+    SendPrompt,
     SendRows,
     SubmitAttempts,
 )
@@ -51,7 +52,7 @@ class _Outlet:
                 self._link.send_grants(effect.grants)
             case SubmitAttempts():
                 self._link.send_frame(link_pb2.Frame(submit=self._submits.to_proto(effect)))
-            case AbortAttempt() | FenceRequest() | ReleaseHandles() | RenewHandles():
+            case AbortAttempt() | FenceRequest() | ReleaseHandles() | RenewHandles() | SendPrompt():
                 self._link.send_frame(frame_of(effect))
             case _:
                 raise TypeError(f"{type(effect).__name__} is not for a worker")

@@ -16,6 +16,7 @@ __all__ = [
     "Exit",
     "FeedAttempt",
     "ForgetAttempt",
+    "InteractEngine",
     "ReleasePayloads",
     "RenewPayloads",
     "ReportState",
@@ -24,6 +25,7 @@ __all__ = [
     "SendGrants",
     "SendHandBack",
     "SendHandleLost",
+    "SendInteracted",
     "SendRows",
     "SendTerminal",
     "SendUnknown",
@@ -54,6 +56,14 @@ class AbortEngine(_Effect, frozen=True):
     """Tell the engine to stop an attempt."""
 
     attempt: int
+
+
+class InteractEngine(_Effect, frozen=True):
+    """Give an attempt in the engine another prompt, and tell what came of it."""
+
+    attempt: int
+    interaction_id: str
+    text: str
 
 
 class ForgetAttempt(_Effect, frozen=True):
@@ -116,6 +126,16 @@ class SendHandleLost(_Effect, frozen=True):
     handle_id: str
 
 
+class SendInteracted(_Effect, frozen=True):
+    """Tell an orchestrator from which position on a prompt applies, or why it does not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    applied_at: int
+    error: ErrorInfo | None
+
+
 class SayGoAway(_Effect, frozen=True):
     """Tell an orchestrator that nothing new is taken."""
 
@@ -162,6 +182,7 @@ Effect = (
     | Exit
     | FeedAttempt
     | ForgetAttempt
+    | InteractEngine
     | ReleasePayloads
     | RenewPayloads
     | ReportState
@@ -170,6 +191,7 @@ Effect = (
     | SendGrants
     | SendHandBack
     | SendHandleLost
+    | SendInteracted
     | SendRows
     | SendTerminal
     | SendUnknown

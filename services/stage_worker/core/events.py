@@ -23,6 +23,8 @@ __all__ = [
     "InputClosed",
     "InputTaken",
     "InputsArrived",
+    "InteractAsked",
+    "Interacted",
     "LinkAttached",
     "LinkLost",
     "NothingToDo",
@@ -88,6 +90,24 @@ class AbortAsked(_Event, frozen=True):
     link: int
     slot: int
     cause: str
+
+
+class InteractAsked(_Event, frozen=True):
+    """An orchestrator has another prompt for an attempt."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class Interacted(_Event, frozen=True):
+    """The engine took another prompt, from a position on; or it did not, because of `error`."""
+
+    attempt: int
+    interaction_id: str
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class FenceRaised(_Event, frozen=True):
@@ -197,6 +217,8 @@ Event = (
     | InputClosed
     | InputTaken
     | InputsArrived
+    | InteractAsked
+    | Interacted
     | LinkAttached
     | LinkLost
     | NothingToDo

@@ -16,6 +16,7 @@ from services.stage_worker.core.contracts import hands_back_at_once
 from services.stage_worker.core.endings import Endings
 from services.stage_worker.core.epochs import Epochs
 from services.stage_worker.core.fences import Recent
+from services.stage_worker.core.interactions import Interactions
 from services.stage_worker.core.limits import Identity, Limits
 from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.orphans import Orphans
@@ -46,6 +47,7 @@ class StageWorker:
         self._orphans = Orphans(self._limits.orphan_s)
         self._answered: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
         self._progress = Progress(self._limits.stall_s)
+        self._interactions = Interactions(self._orders)
         self._drain_until_s: float | None = None
         self._exiting = False
         self.stray_pieces = 0
@@ -56,6 +58,8 @@ class StageWorker:
             seen.PiecesMade: self._pieces_made,
             seen.CreditGranted: self._credit_granted,
             seen.InputsArrived: self._inputs_arrived,
+            seen.InteractAsked: self._interact_asked,
+            seen.Interacted: self._interacted,
             seen.InputTaken: self._input_taken,
             seen.Submitted: self._submitted,
             seen.SubmissionRefused: self._submission_refused,
@@ -235,6 +239,18 @@ class StageWorker:
             if attempt.state is State.FLUSHING:
                 self._endings.flush(attempt)
 
+    def _interact_asked(self, event: seen.InteractAsked, now_s: float) -> None:
+        attempt = self._attempts.at(event.link, event.slot)
+        if attempt is None:
+            self._say_unknown(event.link, event.slot)
+        elif attempt.state is not State.ORPHANED:
+            self._interactions.asked(attempt, event)
+
+    def _interacted(self, event: seen.Interacted, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is not None and not attempt.ended:
+            self._interactions.answered(attempt, event)
+
     def _abort_asked(self, event: seen.AbortAsked, now_s: float) -> None:
         attempt = self._attempts.at(event.link, event.slot)
         if attempt is not None:
@@ -263,6 +279,7 @@ class StageWorker:
         attempt = self._attempts.get(event.attempt)
         if attempt is not None:
             attempt.started(now_s)
+            self._interactions.started(attempt)
 
     def _input_taken(self, event: seen.InputTaken, now_s: float) -> None:
         attempt = self._attempts.get(event.attempt)

@@ -19,13 +19,15 @@ from services.stage_worker.core.events import (
     EngineBroke,
     EngineLoaded,
     Event,
+    Interacted,
     PiecesMade,
     Tick,
 )
 from services.stage_worker.driver.intakes import Intakes, Payloads
 from services.stage_worker.driver.ledger import Ledger
 from services.stage_worker.driver.outgoing import Outgoing
-from services.stage_worker.engines.base import Engine
+from services.stage_worker.engines.base import Engine, InteractiveEngine
+from stagemesh.errors import MeshError, unsupported
 from stagemesh.outcome import ErrorInfo, Outcome, error_for
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ LinkEffect = (
     | do.SendGrants
     | do.SendHandBack
     | do.SendHandleLost
+    | do.SendInteracted
     | do.SendRows
     | do.SendTerminal
     | do.SendUnknown
@@ -198,6 +201,8 @@ class Driver:
                     self._intakes.forget(effect.attempt)
             case do.AbortEngine():
                 self._engine.abort(effect.attempt)
+            case do.InteractEngine():
+                return [self._interact(effect)]
             case do.ReleasePayloads() | do.RenewPayloads():
                 self._keep_or_drop(effect)
             case do.ClaimPayloads():
@@ -212,6 +217,23 @@ class Driver:
             case _:
                 self._send(effect)
         return []
+
+    def _interact(self, effect: do.InteractEngine) -> Interacted:
+        """Give the engine another prompt; whatever it raises concerns the prompt alone."""
+        attempt, interaction_id = effect.attempt, effect.interaction_id
+        try:
+            if not isinstance(self._engine, InteractiveEngine):
+                raise unsupported("This engine takes no other prompt.")
+            applied_at = self._engine.interact(attempt, effect.text)
+        except MeshError as error:
+            return Interacted(attempt=attempt, interaction_id=interaction_id, error=error.info)
+        except Exception as error:  # Engines are plugins: theirs must not end ours.
+            _log.exception("interaction_broke")
+            info = error_for(
+                "engine_error", f"the prompt could not be given: {type(error).__name__}"
+            )
+            return Interacted(attempt=attempt, interaction_id=interaction_id, error=info)
+        return Interacted(attempt=attempt, interaction_id=interaction_id, applied_at=applied_at)
 
     def _send(self, effect: do.Effect) -> None:
         if self._outlet is not None and isinstance(effect, LinkEffect):

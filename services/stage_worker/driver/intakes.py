@@ -285,6 +285,7 @@ def _work(
         input=given,
         streamed=streamed,
         resume=resume_of(submission, role, capabilities),
+        interactions=submission.interactions,
     )
 
 

@@ -13,7 +13,7 @@ it, whose usage then counts.
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -27,6 +27,8 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineInput",
+    "Interaction",
+    "InteractiveEngine",
     "LoadReport",
     "ModelCard",
     "Piece",
@@ -60,6 +62,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     """How many attempts it runs at once; it is never given more."""
     context_tokens_max: int = 0
+    interactions: bool = False
+    """Whether it is an `InteractiveEngine`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +135,14 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
 
 
+class Interaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the prompt, and the first position of the outputs that were made under it."""
+
+    interaction_id: str
+    text: str
+    applied_at: int
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, as an engine gets it.
 
@@ -152,6 +164,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     input: EngineInput
     streamed: bool = False
     resume: Resume | None = None
+    interactions: tuple[Interaction, ...] = ()
+    """Changes of the prompt that an earlier attempt took: they apply again where they did."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -224,4 +238,21 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop everything, child processes included."""
+        ...
+
+
+@runtime_checkable
+class InteractiveEngine(Engine, Protocol):
+    """An engine that takes another prompt for what it is making."""
+
+    def interact(self, attempt: int, text: str) -> int:
+        """Give a running attempt another prompt.
+
+        Returns the first position of its outputs, in the units of its lane, that is made under it:
+        nothing from there on was given yet. The same changes at the same positions give the same
+        outputs, if the engine is deterministic.
+
+        Raises:
+            MeshError: If the attempt cannot take it, or is over; it goes on as before.
+        """
         ...

@@ -79,6 +79,7 @@ class SyntheticEngine:
             resume_contract=contract,
             deterministic=True,
             slots=options.slots,
+            interactions=gives == {Modality.VIDEO},
         )
         self._runs: dict[int, Run] = {}
         self._due: list[tuple[float, int]] = []
@@ -129,6 +130,17 @@ class SyntheticEngine:
         if run is not None:
             run.close()
             self._schedule(run)
+
+    def interact(self, attempt: int, text: str) -> int:
+        """Let the frames of a video have another colour, from the next one on.
+
+        Raises:
+            MeshError: If the attempt is over, or gives no video.
+        """
+        run = self._runs.get(attempt)
+        if run is None:
+            raise MeshError(error_for("conflict", "the attempt is over"))
+        return run.change(text)
 
     def abort(self, attempt: int) -> None:
         """Stop an attempt, unless its script ignores that."""

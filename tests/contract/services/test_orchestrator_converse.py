@@ -134,11 +134,12 @@ async def test_a_model_that_hears_nobody_says_so(stack: AsyncExitStack, tmp_path
     orchestrator = await running(stack, tmp_path, await worker(stack))
     call = orchestrator.stub.Converse(timeout=20)
     await call.write(Step(open=ask().request))
+    await call.write(Step(append=Append(text="so")))
     with pytest.raises(aio.AioRpcError) as caught:
         async for _ in call:
             pass
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error_of(caught.value).param == "model"
+    assert error_of(caught.value).param == "append"
 
 
 async def gateway_of(stack: AsyncExitStack, orchestrator: RunningOrchestrator) -> FakeGateway:

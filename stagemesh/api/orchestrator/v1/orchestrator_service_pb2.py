@@ -28,7 +28,7 @@ from stagemesh.api.types.v1 import outcome_pb2 as stagemesh_dot_api_dot_types_do
 from stagemesh.api.types.v1 import request_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_request__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n8stagemesh/api/orchestrator/v1/orchestrator_service.proto\x12\x1dstagemesh.api.orchestrator.v1\x1a!stagemesh/api/types/v1/link.proto\x1a\"stagemesh/api/types/v1/media.proto\x1a$stagemesh/api/types/v1/outcome.proto\x1a$stagemesh/api/types/v1/request.proto\"C\n\x0fGenerateRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Request\"\x95\x01\n\x10GenerateResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"\x81\x02\n\x0f\x43onverseRequest\x12/\n\x04open\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.RequestH\x00\x12\x37\n\x06\x61ppend\x18\x02 \x01(\x0b\x32%.stagemesh.api.orchestrator.v1.AppendH\x00\x12@\n\x0bsegment_end\x18\x03 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.SegmentEndH\x00\x12:\n\x05\x63lose\x18\x04 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.CloseInputH\x00\x42\x06\n\x04step\"R\n\x06\x41ppend\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12-\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.BodyH\x00\x42\t\n\x07\x63ontent\"\x0c\n\nSegmentEnd\"\x0c\n\nCloseInput\"\x95\x01\n\x10\x43onverseResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"\xb9\x02\n\x0fGeneratedOutput\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\x32\n\x08modality\x18\x03 \x01(\x0e\x32 .stagemesh.api.types.v1.Modality\x12\x0b\n\x03pos\x18\x04 \x01(\x04\x12\r\n\x05units\x18\x05 \x01(\r\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x30\n\x04kind\x18\x07 \x01(\x0e\x32\".stagemesh.api.types.v1.OutputKind\x12*\n\x04\x62ody\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Body\x12\x0c\n\x04more\x18\t \x01(\x08\x12(\n\x03\x65nd\x18\n \x01(\x0b\x32\x1b.stagemesh.api.types.v1.End\x12\x13\n\x0bsegment_end\x18\x0b \x01(\x08\"\xd5\x01\n\x0fRequestTerminal\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.stagemesh.api.types.v1.Outcome\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\x12,\n\x05usage\x18\x03 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Usage\x12\x30\n\x07timings\x18\x04 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xd7\x01\n\x12GetRequestResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x61ge_s\x18\x04 \x01(\x01\x12>\n\x08\x61ttempts\x18\x05 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.AttemptStatus\x12@\n\x08terminal\x18\x06 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"`\n\rAttemptStatus\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nreplica_id\x18\x05 \x01(\t\"\x13\n\x11ListModelsRequest\"O\n\x12ListModelsResponse\x12\x39\n\x06models\x18\x01 \x03(\x0b\x32).stagemesh.api.types.v1.PublishedPipeline2\xbf\x04\n\x13OrchestratorService\x12m\n\x08Generate\x12..stagemesh.api.orchestrator.v1.GenerateRequest\x1a/.stagemesh.api.orchestrator.v1.GenerateResponse0\x01\x12o\n\x08\x43onverse\x12..stagemesh.api.orchestrator.v1.ConverseRequest\x1a/.stagemesh.api.orchestrator.v1.ConverseResponse(\x01\x30\x01\x12\x62\n\x05\x41\x62ort\x12+.stagemesh.api.orchestrator.v1.AbortRequest\x1a,.stagemesh.api.orchestrator.v1.AbortResponse\x12q\n\nGetRequest\x12\x30.stagemesh.api.orchestrator.v1.GetRequestRequest\x1a\x31.stagemesh.api.orchestrator.v1.GetRequestResponse\x12q\n\nListModels\x12\x30.stagemesh.api.orchestrator.v1.ListModelsRequest\x1a\x31.stagemesh.api.orchestrator.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n8stagemesh/api/orchestrator/v1/orchestrator_service.proto\x12\x1dstagemesh.api.orchestrator.v1\x1a!stagemesh/api/types/v1/link.proto\x1a\"stagemesh/api/types/v1/media.proto\x1a$stagemesh/api/types/v1/outcome.proto\x1a$stagemesh/api/types/v1/request.proto\"C\n\x0fGenerateRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Request\"\x95\x01\n\x10GenerateResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"\xc2\x02\n\x0f\x43onverseRequest\x12/\n\x04open\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.RequestH\x00\x12\x37\n\x06\x61ppend\x18\x02 \x01(\x0b\x32%.stagemesh.api.orchestrator.v1.AppendH\x00\x12@\n\x0bsegment_end\x18\x03 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.SegmentEndH\x00\x12:\n\x05\x63lose\x18\x04 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.CloseInputH\x00\x12?\n\x08interact\x18\x05 \x01(\x0b\x32+.stagemesh.api.orchestrator.v1.PromptChangeH\x00\x42\x06\n\x04step\"4\n\x0cPromptChange\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"|\n\rPromptChanged\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x12\n\napplied_at\x18\x03 \x01(\x04\x12\x30\n\x05\x65rror\x18\x04 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\"R\n\x06\x41ppend\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12-\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.BodyH\x00\x42\t\n\x07\x63ontent\"\x0c\n\nSegmentEnd\"\x0c\n\nCloseInput\"\xd9\x01\n\x10\x43onverseResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x42\n\x0cinteractions\x18\x03 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.PromptChanged\"\xb9\x02\n\x0fGeneratedOutput\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\x32\n\x08modality\x18\x03 \x01(\x0e\x32 .stagemesh.api.types.v1.Modality\x12\x0b\n\x03pos\x18\x04 \x01(\x04\x12\r\n\x05units\x18\x05 \x01(\r\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x30\n\x04kind\x18\x07 \x01(\x0e\x32\".stagemesh.api.types.v1.OutputKind\x12*\n\x04\x62ody\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Body\x12\x0c\n\x04more\x18\t \x01(\x08\x12(\n\x03\x65nd\x18\n \x01(\x0b\x32\x1b.stagemesh.api.types.v1.End\x12\x13\n\x0bsegment_end\x18\x0b \x01(\x08\"\xd5\x01\n\x0fRequestTerminal\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.stagemesh.api.types.v1.Outcome\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\x12,\n\x05usage\x18\x03 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Usage\x12\x30\n\x07timings\x18\x04 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\xd7\x01\n\x12GetRequestResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x61ge_s\x18\x04 \x01(\x01\x12>\n\x08\x61ttempts\x18\x05 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.AttemptStatus\x12@\n\x08terminal\x18\x06 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"`\n\rAttemptStatus\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nreplica_id\x18\x05 \x01(\t\"\x13\n\x11ListModelsRequest\"O\n\x12ListModelsResponse\x12\x39\n\x06models\x18\x01 \x03(\x0b\x32).stagemesh.api.types.v1.PublishedPipeline2\xbf\x04\n\x13OrchestratorService\x12m\n\x08Generate\x12..stagemesh.api.orchestrator.v1.GenerateRequest\x1a/.stagemesh.api.orchestrator.v1.GenerateResponse0\x01\x12o\n\x08\x43onverse\x12..stagemesh.api.orchestrator.v1.ConverseRequest\x1a/.stagemesh.api.orchestrator.v1.ConverseResponse(\x01\x30\x01\x12\x62\n\x05\x41\x62ort\x12+.stagemesh.api.orchestrator.v1.AbortRequest\x1a,.stagemesh.api.orchestrator.v1.AbortResponse\x12q\n\nGetRequest\x12\x30.stagemesh.api.orchestrator.v1.GetRequestRequest\x1a\x31.stagemesh.api.orchestrator.v1.GetRequestResponse\x12q\n\nListModels\x12\x30.stagemesh.api.orchestrator.v1.ListModelsRequest\x1a\x31.stagemesh.api.orchestrator.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,33 +40,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATERESPONSE']._serialized_start=308
   _globals['_GENERATERESPONSE']._serialized_end=457
   _globals['_CONVERSEREQUEST']._serialized_start=460
-  _globals['_CONVERSEREQUEST']._serialized_end=717
-  _globals['_APPEND']._serialized_start=719
-  _globals['_APPEND']._serialized_end=801
-  _globals['_SEGMENTEND']._serialized_start=803
-  _globals['_SEGMENTEND']._serialized_end=815
-  _globals['_CLOSEINPUT']._serialized_start=817
-  _globals['_CLOSEINPUT']._serialized_end=829
-  _globals['_CONVERSERESPONSE']._serialized_start=832
-  _globals['_CONVERSERESPONSE']._serialized_end=981
-  _globals['_GENERATEDOUTPUT']._serialized_start=984
-  _globals['_GENERATEDOUTPUT']._serialized_end=1297
-  _globals['_REQUESTTERMINAL']._serialized_start=1300
-  _globals['_REQUESTTERMINAL']._serialized_end=1513
-  _globals['_ABORTREQUEST']._serialized_start=1515
-  _globals['_ABORTREQUEST']._serialized_end=1549
-  _globals['_ABORTRESPONSE']._serialized_start=1551
-  _globals['_ABORTRESPONSE']._serialized_end=1583
-  _globals['_GETREQUESTREQUEST']._serialized_start=1585
-  _globals['_GETREQUESTREQUEST']._serialized_end=1624
-  _globals['_GETREQUESTRESPONSE']._serialized_start=1627
-  _globals['_GETREQUESTRESPONSE']._serialized_end=1842
-  _globals['_ATTEMPTSTATUS']._serialized_start=1844
-  _globals['_ATTEMPTSTATUS']._serialized_end=1940
-  _globals['_LISTMODELSREQUEST']._serialized_start=1942
-  _globals['_LISTMODELSREQUEST']._serialized_end=1961
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1963
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2042
-  _globals['_ORCHESTRATORSERVICE']._serialized_start=2045
-  _globals['_ORCHESTRATORSERVICE']._serialized_end=2620
+  _globals['_CONVERSEREQUEST']._serialized_end=782
+  _globals['_PROMPTCHANGE']._serialized_start=784
+  _globals['_PROMPTCHANGE']._serialized_end=836
+  _globals['_PROMPTCHANGED']._serialized_start=838
+  _globals['_PROMPTCHANGED']._serialized_end=962
+  _globals['_APPEND']._serialized_start=964
+  _globals['_APPEND']._serialized_end=1046
+  _globals['_SEGMENTEND']._serialized_start=1048
+  _globals['_SEGMENTEND']._serialized_end=1060
+  _globals['_CLOSEINPUT']._serialized_start=1062
+  _globals['_CLOSEINPUT']._serialized_end=1074
+  _globals['_CONVERSERESPONSE']._serialized_start=1077
+  _globals['_CONVERSERESPONSE']._serialized_end=1294
+  _globals['_GENERATEDOUTPUT']._serialized_start=1297
+  _globals['_GENERATEDOUTPUT']._serialized_end=1610
+  _globals['_REQUESTTERMINAL']._serialized_start=1613
+  _globals['_REQUESTTERMINAL']._serialized_end=1826
+  _globals['_ABORTREQUEST']._serialized_start=1828
+  _globals['_ABORTREQUEST']._serialized_end=1862
+  _globals['_ABORTRESPONSE']._serialized_start=1864
+  _globals['_ABORTRESPONSE']._serialized_end=1896
+  _globals['_GETREQUESTREQUEST']._serialized_start=1898
+  _globals['_GETREQUESTREQUEST']._serialized_end=1937
+  _globals['_GETREQUESTRESPONSE']._serialized_start=1940
+  _globals['_GETREQUESTRESPONSE']._serialized_end=2155
+  _globals['_ATTEMPTSTATUS']._serialized_start=2157
+  _globals['_ATTEMPTSTATUS']._serialized_end=2253
+  _globals['_LISTMODELSREQUEST']._serialized_start=2255
+  _globals['_LISTMODELSREQUEST']._serialized_end=2274
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2276
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2355
+  _globals['_ORCHESTRATORSERVICE']._serialized_start=2358
+  _globals['_ORCHESTRATORSERVICE']._serialized_end=2933
 # @@protoc_insertion_point(module_scope)

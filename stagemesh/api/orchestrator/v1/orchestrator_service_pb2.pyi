@@ -82,6 +82,7 @@ class ConverseRequest(_message.Message):
     APPEND_FIELD_NUMBER: _builtins.int
     SEGMENT_END_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
+    INTERACT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> _request_pb2.Request:
         """First, and once. Its messages may be empty."""
@@ -92,6 +93,8 @@ class ConverseRequest(_message.Message):
     def segment_end(self) -> Global___SegmentEnd: ...
     @_builtins.property
     def close(self) -> Global___CloseInput: ...
+    @_builtins.property
+    def interact(self) -> Global___PromptChange: ...
     def __init__(
         self,
         *,
@@ -99,16 +102,74 @@ class ConverseRequest(_message.Message):
         append: Global___Append | None = ...,
         segment_end: Global___SegmentEnd | None = ...,
         close: Global___CloseInput | None = ...,
+        interact: Global___PromptChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "interact", b"interact", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "interact", b"interact", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["open", "append", "segment_end", "close"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["open", "append", "segment_end", "close", "interact"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
 Global___ConverseRequest: _TypeAlias = ConverseRequest  # noqa: Y015
+
+@_typing.final
+class PromptChange(_message.Message):
+    """Another prompt for what is being made, for example the next frames of a video."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    """The client's own name for it; each is used once in a conversation."""
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptChange: _TypeAlias = PromptChange  # noqa: Y015
+
+@_typing.final
+class PromptChanged(_message.Message):
+    """What became of a change of the prompt. An error concerns the change alone: the request goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    stage: _builtins.str
+    """The stage that took it, and the first position of its outputs that were made under it."""
+    applied_at: _builtins.int
+    @_builtins.property
+    def error(self) -> _outcome_pb2.ErrorInfo: ...
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+        error: _outcome_pb2.ErrorInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "error", b"error", "interaction_id", b"interaction_id", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptChanged: _TypeAlias = PromptChanged  # noqa: Y015
 
 @_typing.final
 class Append(_message.Message):
@@ -181,21 +242,27 @@ class ConverseResponse(_message.Message):
 
     OUTPUTS_FIELD_NUMBER: _builtins.int
     TERMINAL_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GeneratedOutput]: ...
     @_builtins.property
     def terminal(self) -> Global___RequestTerminal:
         """Set in the last message, and only there."""
 
+    @_builtins.property
+    def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptChanged]:
+        """One for each change of the prompt; a change without one when the request ends was not made."""
+
     def __init__(
         self,
         *,
         outputs: _abc.Iterable[Global___GeneratedOutput] | None = ...,
         terminal: Global___RequestTerminal | None = ...,
+        interactions: _abc.Iterable[Global___PromptChanged] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outputs", b"outputs", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interactions", b"interactions", "outputs", b"outputs", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

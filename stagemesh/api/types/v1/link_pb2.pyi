@@ -350,6 +350,8 @@ class Frame(_message.Message):
     RESET_FIELD_NUMBER: _builtins.int
     HAND_BACK_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
+    INTERACT_FIELD_NUMBER: _builtins.int
+    INTERACTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -390,6 +392,10 @@ class Frame(_message.Message):
     def hand_back(self) -> Global___HandBack: ...
     @_builtins.property
     def input(self) -> Global___Input: ...
+    @_builtins.property
+    def interact(self) -> Global___Interact: ...
+    @_builtins.property
+    def interacted(self) -> Global___Interacted: ...
     def __init__(
         self,
         *,
@@ -413,12 +419,14 @@ class Frame(_message.Message):
         reset: Global___Reset | None = ...,
         hand_back: Global___HandBack | None = ...,
         input: Global___Input | None = ...,
+        interact: Global___Interact | None = ...,
+        interacted: Global___Interacted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "interact", b"interact", "interacted", b"interacted", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "interact", b"interact", "interacted", b"interacted", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "input"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "input", "interact", "interacted"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -559,6 +567,7 @@ class Capabilities(_message.Message):
     DETERMINISTIC_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
     stream_input: _builtins.bool
     stream_output: _builtins.bool
     resume_contract: Global___ResumeContract.ValueType
@@ -567,6 +576,8 @@ class Capabilities(_message.Message):
     """How many attempts at once."""
     context_tokens_max: _builtins.int
     """Prompt plus output, for token engines; 0 means: no such limit."""
+    interactions: _builtins.bool
+    """Whether a running attempt can be given another prompt."""
     @_builtins.property
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
     @_builtins.property
@@ -582,10 +593,11 @@ class Capabilities(_message.Message):
         deterministic: _builtins.bool = ...,
         slots: _builtins.int = ...,
         context_tokens_max: _builtins.int = ...,
+        interactions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens_max", b"context_tokens_max", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "resume_contract", b"resume_contract", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens_max", b"context_tokens_max", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "interactions", b"interactions", "output_modalities", b"output_modalities", "resume_contract", b"resume_contract", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1062,6 +1074,7 @@ class Submit(_message.Message):
     BRIDGE_OPTIONS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     CONTRACT_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     attempt: _builtins.int
@@ -1089,6 +1102,10 @@ class Submit(_message.Message):
     def resume(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneJournal]:
         """Where to continue; empty at a first attempt."""
 
+    @_builtins.property
+    def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interaction]:
+        """The changes of the prompt that earlier attempts took, in the order of their positions."""
+
     def __init__(
         self,
         *,
@@ -1106,14 +1123,101 @@ class Submit(_message.Message):
         bridge_options: _struct_pb2.Struct | None = ...,
         resume: _abc.Iterable[Global___LaneJournal] | None = ...,
         contract: Global___ResumeContract.ValueType = ...,
+        interactions: _abc.Iterable[Global___Interaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bridge_options", b"bridge_options", "params", b"params", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "contract", b"contract", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "contract", b"contract", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "interactions", b"interactions", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Submit: _TypeAlias = Submit  # noqa: Y015
+
+@_typing.final
+class Interaction(_message.Message):
+    """A change of the prompt that applies from a position on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    text: _builtins.str
+    applied_at: _builtins.int
+    """The first position of the stage's outputs that were made under it."""
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "interaction_id", b"interaction_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interaction: _TypeAlias = Interaction  # noqa: Y015
+
+@_typing.final
+class Interact(_message.Message):
+    """Gives a running attempt another prompt; answered by Interacted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    interaction_id: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "slot", b"slot", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interact: _TypeAlias = Interact  # noqa: Y015
+
+@_typing.final
+class Interacted(_message.Message):
+    """Tells from which position on a change applies, or why it does not. The attempt goes on either way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    interaction_id: _builtins.str
+    applied_at: _builtins.int
+    @_builtins.property
+    def error(self) -> _outcome_pb2.ErrorInfo: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        interaction_id: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+        error: _outcome_pb2.ErrorInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "error", b"error", "interaction_id", b"interaction_id", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interacted: _TypeAlias = Interacted  # noqa: Y015
 
 @_typing.final
 class RoleSpec(_message.Message):

@@ -3,6 +3,7 @@
 import asyncio
 
 from services.orchestrator.core.effects import (
+    AnswerInteraction,
     AnswerUnknown,
     Effect,
     EndRequest,
@@ -17,6 +18,7 @@ from services.orchestrator.core.events import (
     Event,
     HandleLost,
     InputsAppended,
+    InteractAsked,
     Opened,
 )
 from services.orchestrator.driver import Driver
@@ -232,3 +234,22 @@ async def test_input_after_the_end_goes_nowhere() -> None:
     call.append("late")
     call.close_input()
     assert desk.since(before) == []
+
+
+async def test_a_prompt_goes_to_the_core_and_its_answer_waits_for_the_client() -> None:
+    desk = Desk()
+    call = desk.open()
+    call.interact("p", "brighter")
+    [asked] = desk.since(2)
+    assert asked == InteractAsked(link=CALLS_LINK, slot=1, interaction_id="p", text="brighter")
+    answer = AnswerInteraction(link=CALLS_LINK, slot=1, interaction_id="p", applied_at=3)
+    desk.perform(answer)
+    async with asyncio.timeout(5):
+        assert await call.take() == ([], None)
+    assert call.take_answers() == [answer]
+    assert call.take_answers() == []
+    call.leave("gone")
+    call.interact("q", "late")
+    desk.perform(answer)
+    assert call.take_answers() == []
+    assert not [event for event in desk.since(3) if isinstance(event, InteractAsked)]

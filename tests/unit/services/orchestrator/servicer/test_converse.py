@@ -8,7 +8,12 @@ import grpc
 import pytest
 
 from services.orchestrator.core.effects import EndRequest
-from services.orchestrator.core.events import AbortAsked, InputsAppended, Opened
+from services.orchestrator.core.events import (
+    AbortAsked,
+    InputsAppended,
+    InteractAsked,
+    Opened,
+)
 from services.orchestrator.servicer import Calls, Conversations
 from services.orchestrator.servicer.calls import CALLS_LINK
 from services.orchestrator.servicer.converse import PIECE_CHARS_MAX
@@ -76,6 +81,12 @@ class Talk:
         return self
 
     @property
+    def prompts(self) -> list[tuple[str, str]]:
+        """The changes of the prompt that the core was given."""
+        asked = [event for event in self.core.events if isinstance(event, InteractAsked)]
+        return [(event.interaction_id, event.text) for event in asked]
+
+    @property
     def pieces(self) -> list[Row]:
         """What the core was given."""
         appended = [event for event in self.core.events if isinstance(event, InputsAppended)]
@@ -89,7 +100,7 @@ class Talk:
 
 
 async def test_a_request_is_opened_and_its_input_follows_to_its_end() -> None:
-    talk = await Talk().run(OPEN, text("so"), SEGMENT_END, text("on"), CLOSE, text("ignored"))
+    talk = await Talk().run(OPEN, text("so"), SEGMENT_END, text("on"), CLOSE)
     [opened] = [event for event in talk.core.events if isinstance(event, Opened)]
     assert opened.streamed
     assert [row.text for row in talk.pieces] == ["so", "", "on", ""]
@@ -145,3 +156,16 @@ async def test_a_long_text_travels_in_pieces() -> None:
     talk = await Talk().run(OPEN, text(said))
     assert "".join(row.text for row in talk.pieces) == said
     assert [len(row.text) for row in talk.pieces] == [PIECE_CHARS_MAX, 1, 0]
+
+
+async def test_prompts_are_passed_on_also_when_the_input_is_closed() -> None:
+    change = orchestrator_service_pb2.PromptChange(interaction_id="p", text="brighter")
+    talk = await Talk().run(OPEN, text("so"), Step(interact=change))
+    assert talk.prompts == [("p", "brighter")]
+
+
+async def test_nothing_more_is_said_once_the_input_is_closed() -> None:
+    talk = Talk()
+    talk.core.answer = lambda event: talk._answer(event) if isinstance(event, AbortAsked) else []
+    await talk.run(OPEN, CLOSE, text("more"))
+    assert talk.error.param == "append"
