@@ -65,6 +65,11 @@ class Checks:
                 assert self.by_id[request_id].terminal is None
                 assert link not in self.by_id[request_id].released
                 assert request_id in self.replicas[link].holds
+            case fx.SendPrompt(link=link, slot=slot, interaction_id=name):
+                attempt = self.replicas[link].attempts[slot]
+                assert not attempt.aborted, "a prompt for an attempt that was aborted"
+                assert name in attempt.request.asked
+                attempt.prompts.append(name)
             case fx.FenceRequest(link=link, request_id=request_id, epoch=epoch):
                 request = self.by_id[request_id]
                 assert epoch == request.epoch > 1
@@ -81,6 +86,11 @@ class Checks:
         match effect:
             case fx.EndRequest(link=link, slot=slot, terminal=terminal):
                 self._check_end(self.requests[link, slot], terminal)
+            case fx.AnswerInteraction(link=link, slot=slot, interaction_id=name):
+                request = self.requests[link, slot]
+                assert request.terminal is None, "an answer after the terminal"
+                assert not request.lost
+                request.asked.remove(name)
             case fx.PlaceNotice(link=link, slot=slot, placed=placed):
                 request = self.requests[link, slot]
                 assert request.mirrors

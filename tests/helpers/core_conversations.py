@@ -8,7 +8,7 @@ from hypothesis.stateful import precondition, rule
 from services.orchestrator.core import events as ev
 from stagemesh.link.core import REQUEST_SOURCE, Row
 from stagemesh.media import Body, Message, Request, TextPart
-from tests.helpers.core_manners import END, BadManners
+from tests.helpers.core_manners import BROKEN, END, BadManners
 from tests.helpers.core_parties import WorldRequest
 
 __all__ = ["Conversations"]
@@ -77,6 +77,40 @@ class Conversations(BadManners):
         if request is None or request.terminal is not None:
             row = Row(slot, REQUEST_SOURCE, 0, 1, "?")
             self.world.step(ev.InputsAppended(link=link, rows=[row]))
+
+    @precondition(lambda self: self.world.open)
+    @rule(
+        data=st.data(), name=st.sampled_from(["", "p", "q", "r"]), text=st.sampled_from(["", "x"])
+    )
+    def interact(self, data: st.DataObject, name: str, text: str) -> None:
+        """Give another prompt, of which any may be a mistake."""
+        request = self.pick(data, self.world.open)
+        request.asked.append(name)
+        self.world.step(
+            ev.InteractAsked(link=request.link, slot=request.slot, interaction_id=name, text=text)
+        )
+
+    @precondition(lambda self: self.world.clients)
+    @rule(data=st.data(), slot=st.integers(0, 12))
+    def interact_with_the_unknown(self, data: st.DataObject, slot: int) -> None:
+        link = self.pick(data, sorted(self.world.clients))
+        request = self.world.requests.get((link, slot))
+        if request is None or request.terminal is not None:
+            self.world.step(ev.InteractAsked(link=link, slot=slot, interaction_id="p", text="x"))
+
+    @precondition(lambda self: any(attempt.prompts for attempt in self.world.attempts))
+    @rule(data=st.data(), refused=st.booleans(), again=st.booleans())
+    def answer_a_prompt(self, data: st.DataObject, refused: bool, again: bool) -> None:
+        attempt = self.pick(data, [one for one in self.world.attempts if one.prompts])
+        name = attempt.prompts[0] if again else attempt.prompts.pop(0)
+        answer = ev.Interacted(
+            link=attempt.link,
+            slot=attempt.slot,
+            interaction_id=name,
+            applied_at=max(attempt.next.values()),
+            error=BROKEN.error if refused else None,
+        )
+        self.world.step(answer)
 
     def speaking(self) -> list[WorldRequest]:
         """Open conversations whose input is not complete."""

@@ -62,6 +62,9 @@ class WorldRequest:
     said_bytes: int = 0
     """Of it, what its present owner was given for credit."""
 
+    asked: list[str] = field(default_factory=list)
+    """The changes of its prompt that nobody has answered."""
+
     @property
     def plain(self) -> bool:
         """Whether its stages run once for each segment."""
@@ -97,6 +100,8 @@ class WorldAttempt:
     input_next: dict[int, int] = field(default_factory=dict)
     input_ended: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    prompts: list[str] = field(default_factory=list)
+    """Those that it was given and has not answered."""
     aborted: bool = False
     silent: bool = True
     """It has sent nothing yet."""

@@ -40,6 +40,7 @@ from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, 
 from stagemesh.pipeline import Mesh, Pipeline
 from tests.helpers.core_effects import Names
 from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_pieces import given, piece, runs_of
 
 __all__ = ["SCENARIOS", "replay", "told"]
 
@@ -133,7 +134,7 @@ class _Stage:
             body=None,
             journal=self._journal(self._requests[link, slot][1], fields),
             streamed="streamed" in names,
-            inputs=_given(slot, fields),
+            inputs=given(slot, fields),
         )
 
     def _on_interact(self, names: list[str], fields: dict[str, str]) -> ev.Event:
@@ -159,7 +160,7 @@ class _Stage:
     def _on_append(self, names: list[str], fields: dict[str, str]) -> ev.Event:
         """Read `REQUEST POS+UNITS [TEXT] [pcm=BYTES] [mark=segment|end]`, or a slot number."""
         link, slot = self._opened.get(names[0]) or (1, int(names[0]))
-        return ev.InputsAppended(link=link, rows=[_piece(slot, names[1], names[2:], fields)])
+        return ev.InputsAppended(link=link, rows=[piece(slot, names[1], names[2:], fields)])
 
     def _journal(self, pipeline: Pipeline, fields: dict[str, str]) -> Journal:
         """Read `journal="LANE NEXT [text=…] [ids=…] [handle=ID@REPLICA] [end=…]; …"`."""
@@ -181,7 +182,7 @@ class _Stage:
             if "runs" in more:
                 runs, _, at = more["runs"].partition("@")
                 lanes[-1].segments, lanes[-1].segment_pos = int(runs), int(at)
-                lanes[-1].rows = _runs_of(row, int(runs))
+                lanes[-1].rows = runs_of(row, int(runs))
         placed = []
         for told in filter(None, fields.get("placed", "").split(",")):
             role, _, replica = told.partition("@")
@@ -347,35 +348,6 @@ def _request(model: str, fields: dict[str, str]) -> Request:
             image=ImageParams(width=int(fields["width"]) if "width" in fields else None),
         ),
     )
-
-
-def _runs_of(row: Row, runs: int) -> list[Row]:
-    """Cut what runs gave into one unit for each, and what was given since."""
-    cut = [Row(0, row.lane, at, 1, row.text[at], segment_end=True) for at in range(runs)]
-    rest = Row(0, row.lane, runs, row.units - runs, row.text[runs:], end=row.end)
-    return [*cut, rest] if rest.units or rest.end else cut
-
-
-def _given(slot: int, fields: dict[str, str]) -> list[Row]:
-    """Read `given="TEXT|TEXT/|."`: pieces of input; a slash ends a segment, a dot the input."""
-    words = fields.get("given", "").split("|") if "given" in fields else []
-    return [
-        _piece(slot, f"{at}+0", [], {"mark": "end"})
-        if word == "."
-        else _piece(slot, f"{at}+1", [word.rstrip("/")], {"mark": "segment"} if "/" in word else {})
-        for at, word in enumerate(words)
-    ]
-
-
-def _piece(slot: int, where: str, words: list[str], fields: dict[str, str]) -> Row:
-    pos, units = map(int, where.split("+"))
-    row = Row(slot, REQUEST_SOURCE, pos, units, "".join(words))
-    if "pcm" in fields:
-        row.body = Body(inline=b"x" * int(fields["pcm"]))
-    row.segment_end = fields.get("mark") == "segment"
-    if fields.get("mark") == "end":
-        row.end = End(finish_reason=FinishReason.STOP)
-    return row
 
 
 def _grant(slot: int, source: int, fields: dict[str, str]) -> Grant:

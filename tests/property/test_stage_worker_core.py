@@ -25,26 +25,20 @@ from services.stage_worker.core import (
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.engines.base import Piece, ResumeContract
-from stagemesh.link.core import Grant, LaneJournal, Row
+from stagemesh.link.core import REQUEST_SOURCE, Grant, LaneJournal, Row
 from stagemesh.media import Modality, Params, Request, lane_of, split_lane
 from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
 from tests.helpers.heard import Heard
+from tests.helpers.worker_draws import BEHAVIOURS, LANES, seldom
 
 SLOTS = 4
 WINDOW = (3, 40)
 OUTBOX_BYTES_MAX = 20
-STAGE, SOURCE_STAGE = 1, 0
-SOURCE = lane_of(SOURCE_STAGE, 0, Modality.TEXT)
+STAGE = 1
+SOURCE = REQUEST_SOURCE
 END = End(finish_reason=FinishReason.STOP)
 
 GO_ON = (ResumeContract.TOKENS, ResumeContract.REPLAY, ResumeContract.PER_INPUT)
-LANES = st.sets(st.sampled_from([Modality.TEXT, Modality.IMAGE]), min_size=1)
-BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"])
-
-
-def seldom(n: int) -> st.SearchStrategy[bool]:
-    """True once in `n` times; shrinks to False."""
-    return st.integers(0, n - 1).map(lambda drawn: drawn == n - 1)
 
 
 class StageWorkerMachine(RuleBasedStateMachine):
@@ -120,6 +114,9 @@ class StageWorkerMachine(RuleBasedStateMachine):
                 assert attempt in self.started
                 assert attempt not in self.aborted, "aborted twice"
                 self.aborted.add(attempt)
+            case do.InteractEngine(attempt=attempt, interaction_id=name):
+                assert attempt in self.started
+                return [seen.Interacted(attempt=attempt, interaction_id=name)]
             case do.Exit(error=error):
                 assert not self.exited
                 self.exited = True
@@ -306,6 +303,13 @@ class StageWorkerMachine(RuleBasedStateMachine):
         """An orchestrator aborts an attempt, perhaps once more."""
         link, slot = data.draw(self.open_slots())
         self.step(seen.AbortAsked(link=link, slot=slot, cause="test"))
+
+    @precondition(lambda self: self.spoken_of())
+    @rule(data=st.data())
+    def interact(self, data: st.DataObject) -> None:
+        """An orchestrator has another prompt for an attempt."""
+        link, slot = data.draw(self.open_slots())
+        self.step(seen.InteractAsked(link=link, slot=slot, interaction_id="p", text="x"))
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), slot=st.integers(1, 40))
