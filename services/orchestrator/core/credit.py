@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.intake import Intake
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.request import Attempt, OpenRequest

@@ -1,11 +1,10 @@
 """One open request: its groups, their attempts, its lanes."""
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
-from services.orchestrator.core.contracts import ResumeContract
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.intake import Intake
 from services.orchestrator.core.interactions import Prompt
 from services.orchestrator.core.moves import (
@@ -17,12 +16,13 @@ from services.orchestrator.core.moves import (
 )
 from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
 from services.orchestrator.core.replicas import Replica, WorkerCard
+from services.orchestrator.core.standing import Loss, Standing, Verdict, Way
 from services.orchestrator.core.strangers import Strangers
 from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
 from stagemesh.link.core import REQUEST_SOURCE, Meter, Sender
 from stagemesh.media import Modality, split_lane
-from stagemesh.outcome import ErrorInfo, Outcome, Usage, error_for
+from stagemesh.outcome import ErrorInfo, Usage, error_for
 from stagemesh.pipeline import EdgeMode, Stage
 
 __all__ = ["Attempt", "Client", "Group", "Loss", "OpenRequest", "Standing", "Verdict", "Way"]
@@ -42,54 +42,6 @@ class Client:
     """It keeps the journal, and opens its requests elsewhere when this process is lost."""
     requests: dict[int, "OpenRequest"] = field(default_factory=dict)
     strangers: Strangers = field(default_factory=Strangers)
-
-
-@dataclass(slots=True, frozen=True)
-class Verdict:
-    """How a request is going to end."""
-
-    outcome: Outcome
-    error: ErrorInfo | None
-
-
-class Standing(Enum):
-    """Where a group stands."""
-
-    WAITING = "waiting"
-    """Its inputs do not allow it yet."""
-    PENDING = "pending"
-    """Wants a replica, or waits for its back-off."""
-    LIVE = "live"
-    LOST = "lost"
-    """Was started, and what it has not given yet nobody is making."""
-    OVER = "over"
-    """Finished, or not needed any more."""
-
-
-class Loss(Enum):
-    """How a group came to be lost, the gravest last."""
-
-    HANDED_BACK = 0
-    """In good order; costs nothing."""
-    INPUT = 1
-    """What it had to read was gone; costs nothing."""
-    WORK = 2
-    """Its worker does not have it any more."""
-    CRASH = 3
-    """Its replica was lost, or stands still: perhaps because of what it was given."""
-
-
-@dataclass(slots=True, frozen=True)
-class Way:
-    """How a lost group goes on.
-
-    `start` is the first unit of its one stream input that it is sent. With `reset` everything that
-    it gave, and what others made of it, is dropped first.
-    """
-
-    contract: ResumeContract
-    start: int = 0
-    reset: bool = False
 
 
 @dataclass(slots=True, eq=False)

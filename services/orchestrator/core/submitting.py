@@ -6,7 +6,8 @@ Choices of one stage that fit beside it go in the same submission.
 from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.credit import pump_feed
 from services.orchestrator.core.effects import PlaceNotice, RoleOrder, SubmitAttempts
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.interactions import applied, give_again
 from services.orchestrator.core.journal import LaneLog
 from services.orchestrator.core.moves import AttemptState

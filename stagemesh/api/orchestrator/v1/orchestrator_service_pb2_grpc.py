@@ -77,9 +77,10 @@ class OrchestratorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Converse(self, request_iterator, context):
-        """Runs one request whose input comes piece by piece: live audio, or text as it is written.
+        """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+        whose prompt changes while it is answered.
 
-        The first message holds the request; appends and segment ends follow, and `close` is the last.
+        The first message holds the request; appends, segment ends and interactions follow.
         What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
         side of the stream closes the input. A client that appends faster than the stages read is held
         back by the flow control of the call.

@@ -23,9 +23,10 @@ class OrchestratorServiceStub:
     the request's deadline. Cancelling the call aborts the request.
     """
     Converse: _aio.StreamStreamMultiCallable[_orchestrator_service_pb2.ConverseRequest, _orchestrator_service_pb2.ConverseResponse]
-    """Runs one request whose input comes piece by piece: live audio, or text as it is written.
+    """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+    whose prompt changes while it is answered.
 
-    The first message holds the request; appends and segment ends follow, and `close` is the last.
+    The first message holds the request; appends, segment ends and interactions follow.
     What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
     side of the stream closes the input. A client that appends faster than the stages read is held
     back by the flow control of the call.
@@ -58,9 +59,10 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _abc.AsyncIterator[_orchestrator_service_pb2.ConverseRequest],
         context: _aio.ServicerContext[_abc.AsyncIterator[_orchestrator_service_pb2.ConverseRequest], _abc.AsyncIterator[_orchestrator_service_pb2.ConverseResponse]],
     ) -> _abc.AsyncIterator[_orchestrator_service_pb2.ConverseResponse]:
-        """Runs one request whose input comes piece by piece: live audio, or text as it is written.
+        """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+        whose prompt changes while it is answered.
 
-        The first message holds the request; appends and segment ends follow, and `close` is the last.
+        The first message holds the request; appends, segment ends and interactions follow.
         What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
         side of the stream closes the input. A client that appends faster than the stages read is held
         back by the flow control of the call.

@@ -1,6 +1,7 @@
 """Lanes and feeds."""
 
-from services.orchestrator.core.flow import Feed, Lane, inline_bytes
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane, inline_bytes
 from stagemesh.link.core import Row, Window
 from stagemesh.media import Body, Handle, Modality
 from tests.helpers.core_stage import END, CoreStage, make_request
