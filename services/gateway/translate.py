@@ -21,6 +21,7 @@ __all__ = [
     "SelfPortrait",
     "abort_frame",
     "fence_frame",
+    "go_frame",
     "handle_lost_frame",
     "hello_of",
     "models_of",
@@ -83,10 +84,13 @@ def open_frames(
     deadline_left_s: float,
     request: Request,
     journal: Journal,
+    streamed: bool = False,
+    inputs_follow: bool = False,
 ) -> list[link_pb2.Frame]:
     """Give a request to an orchestrator, with what it has produced so far; in parts if it is large.
 
-    The first frame has the request, and may be about a journal's part larger.
+    The first frame has the request, and may be about a journal's part larger. Where pieces of its
+    streamed input follow, `go_frame` comes after those, and not here.
     """
     parts = split_journal(journal) if journal else []
     opened = link_pb2.Open(
@@ -95,6 +99,8 @@ def open_frames(
         epoch=epoch,
         deadline_left_s=deadline_left_s,
         request=request_to_proto(request),
+        streamed=streamed,
+        more=inputs_follow,
     )
     if len(parts) <= 1 and opened.ByteSize() <= _LARGE_BYTES:
         if parts:
@@ -111,8 +117,13 @@ def open_frames(
             )
             for part in parts
         ),
-        link_pb2.Frame(go=link_pb2.Go(slot=slot)),
+        *(() if inputs_follow else (go_frame(slot),)),
     ]
+
+
+def go_frame(slot: int) -> link_pb2.Frame:
+    """Say that everything of a large request was sent."""
+    return link_pb2.Frame(go=link_pb2.Go(slot=slot))
 
 
 def abort_frame(slot: int, cause: str) -> link_pb2.Frame:

@@ -23,6 +23,7 @@ from services.orchestrator.servicer import (
     LINK_SERVICES,
     AdminServicer,
     Calls,
+    Conversations,
     Draining,
     GatewayLinks,
     GatewayLinkServicer,
@@ -97,7 +98,8 @@ class Program:
             recorder=self._recorder,
         )
         self._dumper = self._make_dumper()
-        self._calls = Calls(self._driver)
+        windows = (self._core_settings.window_units, self._core_settings.window_bytes)
+        self._calls = Calls(self._driver, input_window=windows)
         self._gateways = GatewayLinks(self._driver)
         self._requests = Requests(
             self._driver,
@@ -187,6 +189,7 @@ class Program:
         )
         clients = OrchestratorServicer(
             Generation(self._mesh, self._calls, store, reader),
+            Conversations(self._mesh, self._calls, store, reader),
             self._requests,
             self._peers,
             presence.models,

@@ -1,6 +1,7 @@
-"""Thin clients of what a running mesh offers to operators."""
+"""Thin clients of what a running mesh offers to operators and to those who converse with it."""
 
 from stagemesh.client.admin import ListedOrchestrator, ListedReplica, ReplicaList, list_replicas
+from stagemesh.client.converse import ChangedPrompt, Conversation, ConversedOutput, converse
 from stagemesh.client.explaining import Happening, RequestStory, StageTimes, explain_request
 from stagemesh.client.operations import (
     ReplicaResult,
@@ -14,6 +15,9 @@ from stagemesh.client.operations import (
 from stagemesh.client.probes import http_status, watch_health
 
 __all__ = [
+    "ChangedPrompt",
+    "Conversation",
+    "ConversedOutput",
     "Happening",
     "ListedOrchestrator",
     "ListedReplica",
@@ -21,6 +25,7 @@ __all__ = [
     "ReplicaResult",
     "RequestStory",
     "StageTimes",
+    "converse",
     "drain",
     "explain_request",
     "http_status",

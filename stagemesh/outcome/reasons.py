@@ -60,6 +60,9 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "queue_full": Reason(_C.OVERLOADED, "As many requests wait as may wait."),
         "no_slot": Reason(_C.OVERLOADED, "The replica has no room for another attempt."),
         "journal_full": Reason(_C.OVERLOADED, "The request has outgrown its journal."),
+        "input_log_full": Reason(
+            _C.OVERLOADED, "More of the client's input waits than a request may keep."
+        ),
         "payload_store_full": Reason(_C.OVERLOADED, "The payload store has no room."),
         "no_replica": Reason(_C.NO_REPLICA, "No replica of a pool that is needed can be used."),
         "paused": Reason(_C.PAUSED, "An operator has paused a pool that is needed."),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from stagemesh.media import Modality, Params
-from stagemesh.pipeline.checks import RawEdge, raw_edges
+from stagemesh.pipeline.checks import RawEdge, input_mode, raw_edges
 from stagemesh.pipeline.engines import BUILT_IN
 from stagemesh.pipeline.graph import in_order
 from stagemesh.pipeline.model import (
@@ -111,11 +111,12 @@ def _stage(
 ) -> Stage:
     known = BUILT_IN.get(pools[value["pool"]].engine)
     when = value.get("when")
+    mode = input_mode(value)
     return Stage(
         index=index[name],
         name=name,
         pool=value["pool"],
-        reads_input="input" in value.get("inputs", ["input"]),
+        reads_input=mode is not None,
         edges=tuple(
             Edge(
                 stage=index[edge.source],
@@ -134,6 +135,7 @@ def _stage(
         apart=pools[value["pool"]].companions == "apart",
         join_s=value.get("join_s", JOIN_S),
         choices=value.get("choices", False),
+        streamed=None if mode in (None, "whole") else EdgeMode[mode.upper()],
     )
 
 

@@ -9,7 +9,15 @@ from stagemesh.pipeline.problems import Path
 from stagemesh.pipeline.schema import MODALITIES
 from stagemesh.pipeline.shape import nearest
 
-__all__ = ["Fault", "RawEdge", "name_faults", "pipeline_faults", "pool_faults", "raw_edges"]
+__all__ = [
+    "Fault",
+    "RawEdge",
+    "input_mode",
+    "name_faults",
+    "pipeline_faults",
+    "pool_faults",
+    "raw_edges",
+]
 
 Values = Mapping[str, Any]
 Fault = tuple[Path, str]
@@ -32,6 +40,17 @@ def raw_edges(stage: Values) -> tuple[RawEdge, ...]:
         modality, mode = values.get("modality", "text"), values.get("mode", "whole")
         edges.append(RawEdge(values["from"], modality, mode, at))
     return tuple(edge for edge in edges if edge.source != "input")
+
+
+def input_mode(stage: Values) -> str | None:
+    """Tell how a stage reads what the client sent; None if it does not."""
+    for edge in stage.get("inputs", ("input",)):
+        if edge == "input":
+            return "whole"
+        if isinstance(edge, Mapping) and edge["from"] == "input":
+            mode: str = edge.get("mode", "whole")
+            return mode
+    return None
 
 
 def pool_faults(name: str, pool: Values) -> Iterator[Fault]:
@@ -97,6 +116,7 @@ class _Graph:
             return
         yield from self._reach_faults()
         yield from self._when_faults()
+        yield from self._segment_faults()
 
     def _at(self, stage: str, *more: str | int) -> Path:
         return (*self._place, "stages", stage, *more)
@@ -136,10 +156,18 @@ class _Graph:
 
     def _edge_faults(self, name: str) -> Iterator[Fault]:
         seen = set()
+        read = 0
         for at, item in enumerate(self._stages[name].get("inputs", ())):
-            if isinstance(item, dict) and item["from"] == "input":
-                what = "what the client sent has neither mode nor modality; write input by itself"
-                yield self._at(name, "inputs", at), what
+            source = item if isinstance(item, str) else item["from"]
+            if source != "input":
+                continue
+            read += 1
+            if read > 1:
+                yield self._at(name, "inputs", at), "reads what the client sent twice"
+            streamed = isinstance(item, dict) and item.get("mode") in ("stream", "segment")
+            if isinstance(item, dict) and ("modality" in item or not streamed):
+                what = "what the client sent is read by the word input alone, or with the mode"
+                yield self._at(name, "inputs", at), f"{what} stream or segment and no modality"
         for edge in self._edges[name]:
             place = self._at(name, "inputs", edge.at)
             if edge.source not in self._stages:
@@ -163,7 +191,7 @@ class _Graph:
             if edge.source == name
         ]
         for reader, edge in readers:
-            if edge.mode == "stream":
+            if edge.mode != "whole":
                 what = f"{name} has companions, which are joined whole; mode must be whole"
                 yield self._at(reader, "inputs", edge.at), what
         whole = (edge for _, edge in readers if edge.mode == "whole")
@@ -200,6 +228,35 @@ class _Graph:
         if sum("prefill" in one for one in self._stages.values()) > 1:
             yield place, "a pipeline has room for one pair"
 
+    def _segment_faults(self) -> Iterator[Fault]:
+        """Only a streamed input has segments, and who reads by them reads nothing as a stream."""
+        for name, stage in self._stages.items():
+            edges, mode = self._edges[name], input_mode(stage)
+            for edge in edges:
+                if edge.mode == "segment" and not self._has_segments(edge.source):
+                    what = "gives no segments: no streamed input leads to it by segments"
+                    yield self._at(name, "inputs", edge.at), f"{edge.source} {what}"
+            if "segment" in (mode, *(edge.mode for edge in edges)) and stage.get("companions"):
+                what = "has companions, and cannot run once for each segment"
+                yield self._at(name, "companions"), what
+            modes = [mode, *(edge.mode for edge in edges)]
+            if "segment" in modes and len(self._used(name)) > 1:
+                yield self._at(name), "runs once for each segment, and so gives one modality only"
+            if modes.count("segment") > 1 or ("segment" in modes and "stream" in modes):
+                what = "reads one thing by segments, so it must read everything else whole"
+                yield self._at(name, "inputs"), what
+
+    def _used(self, name: str) -> set[str]:
+        """Give the modalities of a stage that somebody reads or is shown."""
+        read = {e.modality for edges in self._edges.values() for e in edges if e.source == name}
+        return read | {word for word, stage in self._pipeline["outputs"].items() if stage == name}
+
+    def _has_segments(self, name: str) -> bool:
+        """Tell whether a stage runs by segments; what does not exist has a fault of its own."""
+        stage = self._stages.get(name)
+        modes = [edge.mode for edge in self._edges.get(name, ())]
+        return stage is None or "segment" in (input_mode(stage), *modes)
+
     def _output_faults(self) -> Iterator[Fault]:
         for modality, stage in self._pipeline["outputs"].items():
             place = (*self._place, "outputs", modality)
@@ -231,7 +288,7 @@ class _Graph:
                     self._at(name, "when"),
                     f"clients may not send this: accepts has no {when[6:]}",
                 )
-            if "input" in stage.get("inputs", ["input"]) or not self._sources[name]:
+            if input_mode(stage) is not None or not self._sources[name]:
                 continue
             # Without what the client sent, at least one source must always be there when it runs.
             optional = {self._stages[source].get("when") for source in self._sources[name]}

@@ -33,6 +33,8 @@ class EdgeMode(IntEnum):
 
     WHOLE = 1
     STREAM = 2
+    SEGMENT = 3
+    """One run for each finished segment of a streamed input."""
 
 
 class ReplicaChoice(Enum):
@@ -90,6 +92,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     of the stage for the same request, whose results its consumers get together with its own.
     `comprehends` marks the stages that get what a client says of tokens without naming a stage, and
     `constraints` are by field, as in `sampling.temperature`.
+    `streamed` says how the stage reads what a client sends piece by piece; None if it does not.
     """
 
     index: int
@@ -109,6 +112,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     join_s: float = JOIN_S
     """How long companions may go on once the choice that they belong to has ended."""
     choices: bool = False
+    streamed: EdgeMode | None = None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

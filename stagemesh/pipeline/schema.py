@@ -180,9 +180,9 @@ def _stage() -> _Schema:
 def _edge() -> _Schema:
     # One schema for both forms: each keyword minds only the type that it is about.
     long_form = _object(
-        "A stage's name, or how its result is read.",
+        "A stage's name, or how its result is read; `input` may be read as it is streamed.",
         {
-            "mode": {"type": "string", "enum": ["whole", "stream"], "default": "whole"},
+            "mode": {"type": "string", "enum": ["whole", "stream", "segment"], "default": "whole"},
             "modality": {"type": "string", "enum": list(MODALITIES), "default": "text"},
             **{"from": _word("The stage that is read.")},
         },

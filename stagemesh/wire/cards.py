@@ -80,6 +80,10 @@ class CapabilitiesLike(Protocol):
     def control(self) -> ControlSupport:
         """Which control calls it carries out."""
 
+    @property
+    def interactions(self) -> bool:
+        """Whether a running attempt can be given another prompt."""
+
 
 class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine can do, as it was told."""
@@ -94,6 +98,7 @@ class CapabilitiesValue(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens_max: int = 0
     params: frozenset[str] = frozenset()
     control: ControlSupport = ControlSupport()
+    interactions: bool = False
 
 
 class PublishedModelLike(Protocol):
@@ -150,6 +155,7 @@ def capabilities_to_proto(capabilities: CapabilitiesLike) -> link_pb2.Capabiliti
         ],
         sleep_tags=sorted(capabilities.control.sleep_tags),
         collective_calls=sorted(capabilities.control.collective_calls),
+        interactions=capabilities.interactions,
     )
 
 
@@ -171,6 +177,7 @@ def capabilities_from_proto(message: link_pb2.Capabilities) -> CapabilitiesValue
             sleep_tags=frozenset(message.sleep_tags),
             collective_calls=frozenset(message.collective_calls),
         ),
+        interactions=message.interactions,
     )
 
 

@@ -43,6 +43,11 @@ SHORT_LIST: Final = (
         "services/orchestrator/peers/asking.py", f"{SERVICES}/test_orchestrator_peers.py", SOCKET
     ),
     Elsewhere("services/stage_worker/servicer/*.py", f"{SERVICES}/test_stage_worker.py", SOCKET),
+    Elsewhere(
+        "services/orchestrator/servicer/answers.py",
+        "tests/unit/services/orchestrator/servicer/test_generate.py",
+        "It is what the calls that run a request have in common, and is tested through them.",
+    ),
     # The orchestrator's core is one machine.
     Elsewhere(f"{ORCHESTRATOR}/*.py", f"tests/unit/{ORCHESTRATOR}/test_machine.py", WHOLE),
     # Model libraries: one suite for all engines, with a case for each.

@@ -57,7 +57,9 @@ def test_grpcurl_lists_exactly_what_is_served_and_describes_it(synthetic: E2eMes
         assert shown.returncode == 0, shown.stderr
     described = grpcurl(synthetic, "describe", SERVICE).stdout
     methods = {line.split()[1] for line in described.splitlines() if " rpc " in line}
-    assert methods == {"Generate", "Abort", "GetRequest", "ListModels", "ListRequests"}
+    assert methods == {
+        "Generate", "Converse", "Abort", "GetRequest", "ListModels", "ListRequests",
+    }  # fmt: skip
     message = grpcurl(synthetic, "describe", "stagemesh.api.orchestrator.v1.GenerateRequest")
     assert "request" in message.stdout
 

@@ -1,9 +1,10 @@
 """What bridges are given, for tests."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from services.stage_worker.bridges.base import Context, Fed, SourceSpec
+from stagemesh.link.core import REQUEST_SOURCE
 from stagemesh.media import (
     AUDIO_PCM,
     Body,
@@ -16,7 +17,10 @@ from stagemesh.media import (
     lane_of,
 )
 
-__all__ = ["context", "said", "source", "spoken", "user"]
+__all__ = ["CLIENT", "appended", "context", "said", "source", "spoken", "user"]
+
+CLIENT: Final = SourceSpec(lane=REQUEST_SOURCE, stage="input")
+"""What a client gives piece by piece."""
 
 
 def source(
@@ -63,3 +67,25 @@ def said(
 ) -> Fed:
     """Make a piece of upstream text."""
     return Fed(source=given, pos=pos, units=units, text=text, last=last)
+
+
+def appended(
+    text: str = "",
+    *,
+    data: bytes = b"",
+    pos: int = 0,
+    media_type: str = AUDIO_PCM,
+    segment_end: bool = False,
+    last: bool = False,
+) -> Fed:
+    """Make a piece of a client's input; with neither text nor data it is a bare mark."""
+    body = Body(inline=data, media_type=media_type, sample_rate_hz=24_000) if data else None
+    return Fed(
+        source=CLIENT,
+        pos=pos,
+        units=0 if last else 1,
+        text=text,
+        body=body,
+        segment_end=segment_end,
+        last=last,
+    )

@@ -5,7 +5,15 @@ from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, LaneDigest, LaneJournal, Row, Window, row_cost
+from stagemesh.link.core import (
+    REQUEST_SOURCE,
+    Grant,
+    LaneDigest,
+    LaneJournal,
+    Row,
+    Window,
+    row_cost,
+)
 from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorCode, Outcome, Terminal
 from stagemesh.pipeline import Mesh
@@ -45,6 +53,8 @@ class Checks:
         match effect:
             case fx.SendRows(link=link, rows=rows):
                 self._check_rows(link, rows)
+            case fx.SendGrants(link=link, grants=grants) if link in self.clients:
+                self._check_input_grants(link, grants)
             case fx.SendGrants(link=link, grants=grants):
                 self._check_grants(self.replicas[link], grants)
             case fx.SubmitAttempts():
@@ -57,12 +67,15 @@ class Checks:
                 assert self.by_id[request_id].terminal is None
                 assert link not in self.by_id[request_id].released
                 assert request_id in self.replicas[link].holds
+            case fx.SendPrompt(link=link, slot=slot, interaction_id=name):
+                attempt = self.replicas[link].attempts[slot]
+                assert not attempt.aborted, "a prompt for an attempt that was aborted"
+                assert name in attempt.request.asked
+                attempt.prompts.append(name)
             case fx.FenceRequest(link=link, request_id=request_id, epoch=epoch):
                 request = self.by_id[request_id]
                 assert epoch == request.epoch > 1
                 request.fenced.add(link)
-            case fx.AnswerUnknown(link=link) | fx.SayGoAway(link=link):
-                assert link in self.clients
             case fx.AskWorker() | fx.AnswerControl():
                 self.desk.take(effect, self.replicas)
             case fx.PublishModels(models=models):
@@ -73,8 +86,15 @@ class Checks:
     def _check_news(self, effect: fx.Effect) -> None:
         """Check what a client is told of its request, apart from rows."""
         match effect:
+            case fx.AnswerUnknown(link=link) | fx.SayGoAway(link=link):
+                assert link in self.clients
             case fx.EndRequest(link=link, slot=slot, terminal=terminal):
                 self._check_end(self.requests[link, slot], terminal)
+            case fx.AnswerInteraction(link=link, slot=slot, interaction_id=name):
+                request = self.requests[link, slot]
+                assert request.terminal is None, "an answer after the terminal"
+                assert not request.lost
+                request.asked.remove(name)
             case fx.PlaceNotice(link=link, slot=slot, placed=placed):
                 request = self.requests[link, slot]
                 assert request.mirrors
@@ -114,7 +134,8 @@ class Checks:
         assert not request.lost, "an output for a gateway that is gone"
         assert row.visible or request.mirrors, "a hidden output for a client that keeps no journal"
         request.journal.take(row)
-        assert row.text in ("", text_at(row.lane, row.pos, row.units)), "another text than before"
+        said = text_at(row.lane, row.pos, row.units, plain=request.plain)
+        assert row.text in ("", said), "another text than before"
         if not row.visible:
             return
         units, size = row_cost(row)
@@ -133,8 +154,13 @@ class Checks:
             attempt.input_next[row.lane] = row.pos
         assert row.pos == attempt.input_next.get(row.lane, 0), "inputs skipped or repeated"
         assert row.lane not in attempt.input_ended, "input after its end"
-        assert row.text in ("", text_at(row.lane, row.pos, row.units)), "another text than before"
-        if request.mirrors and self._contract(request, row.lane) is not ResumeContract.REPLAY:
+        if row.lane == REQUEST_SOURCE:
+            self._check_piece(request, row)
+        else:
+            said = text_at(row.lane, row.pos, row.units, plain=request.plain)
+            assert row.text in ("", said), "another text than before"
+        mirrored = request.mirrors and row.lane != REQUEST_SOURCE and not request.plain
+        if mirrored and self._contract(request, row.lane) is not ResumeContract.REPLAY:
             assert request.journal.has(row), "an effect may come before its cause"
         attempt.input_next[row.lane] = row.pos + row.units
         window = attempt.inputs[row.lane]
@@ -144,9 +170,29 @@ class Checks:
         if row.end is not None:
             attempt.input_ended.add(row.lane)
 
+    def _check_piece(self, request: WorldRequest, row: Row) -> None:
+        """A stage gets what the client said, cut as the client cut it, but for a bare end."""
+        assert request.said is not None
+        if request.plain:
+            return  # It counts from the beginning of its segment.
+        pieces = [one for one in request.said if row.pos <= one.pos < row.pos + row.units]
+        assert row.text == "".join(one.text for one in pieces), "another piece than was said"
+        assert len(pieces) <= 1, "pieces are joined"
+        assert row.end is None or request.said_all
+
     def _contract(self, request: WorldRequest, lane: int) -> ResumeContract:
         stage = self._pipelines[request.request.model].stages[split_lane(lane).stage]
         return effective(self.cards[stage.pool])
+
+    def _check_input_grants(self, link: int, grants: list[Grant]) -> None:
+        for grant in grants:
+            request = self.requests[link, grant.slot]
+            assert grant.source == REQUEST_SOURCE
+            assert request.said is not None, "credit for input that nobody gives"
+            assert request.terminal is None, "credit after the terminal"
+            assert grant.units <= request.said_units + self.settings.window_units
+            assert grant.bytes <= request.said_bytes + self.settings.window_bytes
+            request.input_window.grant(grant.units, grant.bytes)
 
     def _check_grants(self, replica: WorldReplica, grants: list[Grant]) -> None:
         for grant in grants:
@@ -211,13 +257,15 @@ class Checks:
         for number in role.lanes:
             given = request.journal.lanes.get(number)
             mark = marks.get(number)
+            run_units = 0 if given is None else given.cursor.next - given.segment_pos
             if mark is None:
-                assert given is None or not given.visible, "the client would get it again"
+                shown = given is not None and given.visible and run_units
+                assert not shown, "the client would get it again"
                 continue
             self._check_mark(effect, mark)
             if given is not None and given.visible and effect.contract is not None:
                 exact = effect.contract is not ResumeContract.PER_INPUT
-                assert mark.next >= given.cursor.next if exact else True
+                assert mark.next >= run_units if exact else True
 
     def _check_mark(self, effect: fx.SubmitAttempts, mark: LaneJournal) -> None:
         text = split_lane(mark.lane).modality is Modality.TEXT
@@ -226,7 +274,8 @@ class Checks:
             assert mark.ids == list(range(mark.next)), "ids that it did not give"
         if mark.digest and text:
             whole = LaneDigest()
-            whole.add_bytes(text_at(mark.lane, 0, mark.next).encode())
+            plain = self.by_id[effect.request_id].plain
+            whole.add_bytes(text_at(mark.lane, 0, mark.next, plain=plain).encode())
             assert mark.digest == whole.value, "a digest of something else"
 
     def _check_abort(self, replica: WorldReplica, slot: int, cause: str) -> None:

@@ -26,7 +26,7 @@ SETTINGS = CoreSettings(
     orchestrators=2,
 )
 CARDS = [
-    WorkerCard(resume_contract=contract, deterministic=deterministic)
+    WorkerCard(resume_contract=contract, deterministic=deterministic, interactions=True)
     for contract in ResumeContract
     for deterministic in ((True, False) if contract is ResumeContract.REPLAY else (True,))
 ]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from services.orchestrator.core import effects as fx
-from stagemesh.link.core import LaneJournal, Row
+from stagemesh.link.core import REQUEST_SOURCE, LaneJournal, Row
 from stagemesh.media import Params, split_lane
 from stagemesh.outcome import Terminal
 from stagemesh.pipeline import Mesh, Pipeline, wished_fields
@@ -58,6 +58,16 @@ class Names:
 
     def _shown_of_recovery(self, effect: fx.Effect) -> Iterator[str]:
         match effect:
+            case fx.SendPrompt(link=link, slot=slot, interaction_id=name, text=text):
+                yield f'prompt {self._key(link, slot)} {name} "{text}"'
+            case fx.AnswerInteraction(link=link, slot=slot, interaction_id=name):
+                error = effect.error
+                at = (
+                    f"at {effect.applied_at}"
+                    if error is None
+                    else f"{error.code.name} {error.reason}"
+                )
+                yield f"answer {self._key(link, slot)} {name} {at}"
             case fx.SayGoAway(link=link, reason=reason, drain_s=drain_s):
                 yield f"go-away {self._name(link)} {reason} {drain_s:g}"
             case fx.HandBackRequest(link=link, slot=slot):
@@ -96,6 +106,8 @@ class Names:
         for source in effect.sources:
             lane = _lane_name(pipeline, source.lane)
             yield f"    choice {source.choice} reads {lane} {source.mode.name.lower()}"
+        for prompt in effect.prompts:
+            yield f'    prompt {prompt.interaction_id} "{prompt.text}" at {prompt.applied_at}'
         for mark in effect.resume:
             yield f"    goes on {_lane_name(pipeline, mark.lane)} at {_mark(mark)}"
 
@@ -117,6 +129,8 @@ class Names:
             words.append(f"handle={row.body.handle.handle_id}")
         elif row.body is not None:
             words.append(f"pcm={len(row.body.inline)}")
+        if row.segment_end:
+            words.append("segment-end")
         if row.end is not None:
             words.append(f"end={row.end.finish_reason.name}")
         if not row.visible:
@@ -155,6 +169,8 @@ def _terminal(terminal: Terminal) -> str:
 
 
 def _lane_name(pipeline: Pipeline, number: int) -> str:
+    if number == REQUEST_SOURCE:
+        return "input"
     lane = split_lane(number)
     return f"{pipeline.stages[lane.stage].name}.{lane.role}.{lane.modality.name.lower()}"
 

@@ -22,6 +22,8 @@ class GatewayLane:
     ids: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     digest: LaneDigest = field(default_factory=LaneDigest)
+    segments: int = 0
+    segment_pos: int = 0
 
     def take(self, row: Row) -> None:
         """Take the next row; any other is a breach of the protocol."""
@@ -33,6 +35,10 @@ class GatewayLane:
             self.end = row.end
         if not self.visible or split_lane(self.number).modality is Modality.TEXT:
             self.rows.append(msgspec.structs.replace(row, slot=0))
+        if row.segment_end:
+            self.segments += 1
+            self.segment_pos = self.cursor.next
+            self.ids, self.digest = [], LaneDigest()
 
     def told(self) -> LaneJournal:
         """Give the lane as another owner gets it."""
@@ -40,11 +46,13 @@ class GatewayLane:
         return LaneJournal(
             lane=self.number,
             next=position,
-            ids=[*self.ids] if len(self.ids) == position else [],
+            ids=[*self.ids] if len(self.ids) == position - self.segment_pos else [],
             digest=b"" if self.rows else self.digest.value,
             end=self.end,
             rows=[msgspec.structs.replace(row) for row in self.rows],
             visible_pos=position if self.visible else 0,
+            segments=self.segments,
+            segment_pos=self.segment_pos,
         )
 
 

@@ -60,6 +60,32 @@ pipelines:
       thinker: {pool: thinker, inputs: [input, listener], bridge: script, choices: true}
     outputs: {text: thinker}
 
+  listen:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {running_max: 2, waiting_max: 4, input_bytes_max: 20000}
+    stages:
+      listener:
+        pool: listener
+        inputs: [{from: input, mode: stream}]
+        bridge: script
+        choices: true
+    outputs: {text: listener}
+
+  chatter:
+    deadline_s: 60
+    stages:
+      mixer: {pool: mixer, inputs: [{from: input, mode: stream}], bridge: script}
+    outputs: {text: mixer}
+
+  turns:
+    deadline_s: 60
+    accepts: [text, audio]
+    stages:
+      listener: {pool: listener, inputs: [{from: input, mode: segment}], bridge: script}
+      mixer: {pool: mixer, inputs: [{from: listener, mode: segment}], bridge: script}
+    outputs: {text: mixer}
+
   twice:
     deadline_s: 60
     stages:

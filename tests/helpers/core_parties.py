@@ -7,7 +7,7 @@ from services.orchestrator.core import effects as fx
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from stagemesh.control import OPEN, Call, Gate
-from stagemesh.link.core import Window
+from stagemesh.link.core import Row, Window
 from stagemesh.media import Handle, Request
 from stagemesh.outcome import Terminal
 from tests.helpers.core_gateway import GatewayJournal
@@ -15,8 +15,13 @@ from tests.helpers.core_gateway import GatewayJournal
 __all__ = ["Desk", "WorldAttempt", "WorldClient", "WorldReplica", "WorldRequest", "text_at"]
 
 
-def text_at(lane: int, pos: int, units: int) -> str:
-    """Give what a lane says from a position on, one letter for each unit."""
+def text_at(lane: int, pos: int, units: int, *, plain: bool = False) -> str:
+    """Give what a lane says from a position on, one letter for each unit.
+
+    `plain` is for stages that run by segments: where a run stands in its lane no worker knows.
+    """
+    if plain:
+        return "z" * units
     return "".join(chr(97 + (lane + at) % 26) for at in range(pos, pos + units))
 
 
@@ -55,6 +60,25 @@ class WorldRequest:
     """The last attempt of each stage and role under this epoch."""
     taken_units: int = 0
     taken_bytes: int = 0
+    said: list[Row] | None = None
+    """What its client appended, if it gives its input piece by piece."""
+    input_window: Window = field(default_factory=lambda: Window(0, 0))
+    said_units: int = 0
+    said_bytes: int = 0
+    """Of it, what its present owner was given for credit."""
+
+    asked: list[str] = field(default_factory=list)
+    """The changes of its prompt that nobody has answered."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether its stages run once for each segment."""
+        return self.request.model == "turns" and self.said is not None
+
+    @property
+    def said_all(self) -> bool:
+        """Whether its input is complete, or there is none."""
+        return self.said is None or bool(self.said and self.said[-1].end)
 
     @property
     def choices(self) -> int:
@@ -81,6 +105,8 @@ class WorldAttempt:
     input_next: dict[int, int] = field(default_factory=dict)
     input_ended: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    prompts: list[str] = field(default_factory=list)
+    """Those that it was given and has not answered."""
     aborted: bool = False
     silent: bool = True
     """It has sent nothing yet."""

@@ -35,13 +35,13 @@ from stagemesh.media import (
     Request,
     Sampling,
     TextPart,
-    lane_of,
 )
 from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, Terminal, Usage
 from stagemesh.pipeline import Mesh, Pipeline
 from tests.helpers.core_controls import control_asked, control_done, gate_of
 from tests.helpers.core_effects import Names
 from tests.helpers.core_mesh import core_mesh
+from tests.helpers.core_pieces import given, lane_number, number, piece, runs_of
 
 __all__ = ["SCENARIOS", "replay", "told"]
 
@@ -58,7 +58,7 @@ def replay(text: str) -> str:
     lines = told(text).splitlines()
     changes = [line.split(maxsplit=1)[1] for line in lines if line.startswith("set ")]
     settings = msgspec.structs.replace(
-        CoreSettings(), **{name: _number(value) for name, value in (c.split("=") for c in changes)}
+        CoreSettings(), **{name: number(value) for name, value in (c.split("=") for c in changes)}
     )
     stage = _Stage(core_mesh(), settings)
     written = []
@@ -134,7 +134,34 @@ class _Stage:
             request=_request(model, fields),
             body=None,
             journal=self._journal(self._requests[link, slot][1], fields),
+            streamed="streamed" in names,
+            inputs=given(slot, fields),
         )
+
+    def _on_interact(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REQUEST ID TEXT`, or a slot number."""
+        link, slot = self._opened.get(names[0]) or (1, int(names[0]))
+        text = "".join(names[2:])
+        return ev.InteractAsked(link=link, slot=slot, interaction_id=names[1], text=text)
+
+    def _on_interacted(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REPLICA #SLOT ID [at=POS] [error=CODE]`."""
+        error = None
+        if "error" in fields:
+            code = ErrorCode[fields["error"]]
+            error = ErrorInfo(code=code, reason=code.name.lower(), message="told so")
+        return ev.Interacted(
+            link=self._link(names[0]),
+            slot=int(names[1][1:]),
+            interaction_id=names[2],
+            applied_at=int(fields.get("at", 0)),
+            error=error,
+        )
+
+    def _on_append(self, names: list[str], fields: dict[str, str]) -> ev.Event:
+        """Read `REQUEST POS+UNITS [TEXT] [pcm=BYTES] [mark=segment|end]`, or a slot number."""
+        link, slot = self._opened.get(names[0]) or (1, int(names[0]))
+        return ev.InputsAppended(link=link, rows=[piece(slot, names[1], names[2:], fields)])
 
     def _journal(self, pipeline: Pipeline, fields: dict[str, str]) -> Journal:
         """Read `journal="LANE NEXT [text=…] [ids=…] [handle=ID@REPLICA] [end=…]; …"`."""
@@ -142,7 +169,7 @@ class _Stage:
         for told in filter(None, fields.get("journal", "").split(";")):
             name, next_pos, *words = told.split()
             more = dict(word.split("=", 1) for word in words)
-            number, units = _lane_number(pipeline, name), int(next_pos)
+            number, units = lane_number(pipeline, name), int(next_pos)
             end = End(finish_reason=FinishReason[more["end"]]) if "end" in more else None
             ids = [int(word) for word in more.get("ids", "").split(",") if word]
             row = Row(0, number, 0, units, more.get("text", ""), end=end)
@@ -153,6 +180,10 @@ class _Stage:
             lanes.append(LaneJournal(lane=number, next=units, ids=ids, end=end, rows=kept))
             if "shown" in more:
                 lanes[-1].visible_pos = int(more["shown"])
+            if "runs" in more:
+                runs, _, at = more["runs"].partition("@")
+                lanes[-1].segments, lanes[-1].segment_pos = int(runs), int(at)
+                lanes[-1].rows = runs_of(row, int(runs))
         placed = []
         for told in filter(None, fields.get("placed", "").split(",")):
             role, _, replica = told.partition("@")
@@ -232,6 +263,7 @@ class _Stage:
                 resume_contract=ResumeContract[fields.get("contract", "NONE")],
                 deterministic=True,
                 control=ControlSupport(sleep_tags=TAGS),
+                interactions="interactive" in names,
             ),
             state=WorkerState[fields.get("state", "READY")],
             gate=gate_of(fields),
@@ -313,7 +345,7 @@ class _Stage:
         return ev.Tick()
 
     def _lane(self, link: int, slot: int, name: str) -> int:
-        return _lane_number(self._attempts.get((link, slot), self._models["talk"]), name)
+        return lane_number(self._attempts.get((link, slot), self._models["talk"]), name)
 
 
 def _request(model: str, fields: dict[str, str]) -> Request:
@@ -346,16 +378,6 @@ def _request(model: str, fields: dict[str, str]) -> Request:
 
 def _grant(slot: int, source: int, fields: dict[str, str]) -> Grant:
     return Grant(slot, source, int(fields["units"]), int(fields.get("bytes", 1 << 20)))
-
-
-def _lane_number(pipeline: Pipeline, name: str) -> int:
-    stage, role, modality = name.split(".")
-    index = next(s.index for s in pipeline.stages if s.name == stage)
-    return lane_of(index, int(role), Modality[modality.upper()])
-
-
-def _number(text: str) -> float:
-    return float(text) if "." in text else int(text)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Journal, LaneJournal, Placed, Row
+from stagemesh.link.core import REQUEST_SOURCE, Journal, LaneJournal, Placed, Row
 from stagemesh.media import Message, Modality, Params, Part, Request, TextPart, lane_of
 from stagemesh.outcome import End, FinishReason
 from stagemesh.pipeline import Mesh
@@ -56,6 +56,7 @@ class CoreStage:
         self.now_s = 0.0
         self._links = 1
         self._slots = 0
+        self._appended: dict[int, int] = {}
         self.do(
             ev.ClientAttached(
                 link=self.CLIENT, window_units=units, window_bytes=1 << 20, mirrors=mirrors
@@ -126,6 +127,33 @@ class CoreStage:
             )
         )
         return self._slots, effects
+
+    def converse(self, request: Request) -> tuple[int, list[fx.Effect]]:
+        """Open a request whose client gives its input piece by piece."""
+        self._slots += 1
+        self._appended[self._slots] = 0
+        effects = self.do(
+            ev.Opened(
+                link=self.CLIENT,
+                slot=self._slots,
+                request_id=f"r{self._slots}",
+                epoch=1,
+                deadline_left_s=0.0,
+                request=request,
+                body="as it came",
+                streamed=True,
+            )
+        )
+        return self._slots, effects
+
+    def append(
+        self, slot: int, text: str = "", *, segment_end: bool = False, end: bool = False
+    ) -> list[fx.Effect]:
+        """Give the next piece of a conversation's input, or its bare end."""
+        row = Row(slot, REQUEST_SOURCE, self._appended[slot], 0 if end else 1, text)
+        row.segment_end, row.end = segment_end, END if end else None
+        self._appended[slot] += row.units
+        return self.do(ev.InputsAppended(link=self.CLIENT, rows=[row]))
 
     def rows(self, link: int, *rows: Row) -> list[fx.Effect]:
         """Let a worker send rows in one message."""

@@ -8,6 +8,8 @@ owner when it loses the one they had. What workers give is a function of its pos
 import copy
 from collections.abc import Mapping
 
+import msgspec
+
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.machine import Orchestrator
 from services.orchestrator.core.replicas import WorkerCard
@@ -108,7 +110,9 @@ class World(Checks):
             )
         )
 
-    def open_request(self, link: int, request: Request, deadline_s: float) -> WorldRequest:
+    def open_request(
+        self, link: int, request: Request, deadline_s: float, *, streamed: bool = False
+    ) -> WorldRequest:
         """Open a request on a client link."""
         client = self.clients[link]
         number = len(self.by_id) + 1
@@ -119,6 +123,7 @@ class World(Checks):
             request,
             Window(client.units, client.bytes),
             client.mirrors,
+            said=[] if streamed else None,
         )
         self.by_id[opened.request_id] = opened
         self._tell_request(opened, deadline_s)
@@ -139,6 +144,10 @@ class World(Checks):
 
     def _tell_request(self, request: WorldRequest, deadline_s: float) -> None:
         self.requests[request.link, request.slot] = request
+        settings = self.settings
+        request.input_window = Window(settings.window_units, settings.window_bytes)
+        request.said_units = request.said_bytes = 0
+        given = [msgspec.structs.replace(row, slot=request.slot) for row in request.said or ()]
         self.step(
             ev.Opened(
                 link=request.link,
@@ -149,8 +158,20 @@ class World(Checks):
                 request=request.request,
                 body=None,
                 journal=request.journal.told(),
+                streamed=request.said is not None,
+                inputs=given,
             )
         )
+
+    def append(self, request: WorldRequest, row: Row) -> None:
+        """Let a client give a piece of input that is in order and has its credit."""
+        assert request.said is not None
+        request.said.append(row)
+        units, size = row_cost(row)
+        request.input_window.spend(units, size)
+        request.said_units += units
+        request.said_bytes += size
+        self.step(ev.InputsAppended(link=request.link, rows=[msgspec.structs.replace(row)]))
 
     def replace_owner(self) -> None:
         """Kill the core, and begin another one to which everybody dials."""

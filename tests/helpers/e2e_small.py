@@ -5,6 +5,7 @@ from typing import Final
 
 __all__ = [
     "ALL_KINDS",
+    "CONVERSING",
     "ECHO",
     "ECHO_AND_TALK",
     "ECHO_TALK_RELAY",
@@ -173,6 +174,49 @@ pipelines:
     outputs: {{text: talker}}
 """
 """A pair, a stage with a companion that has two seconds, and a stage with constraints."""
+
+CONVERSING: Final = """\
+pools:
+  listener: {{engine: synthetic, replicas: {replicas}, options: {{gives: text, slots: 128}}}}
+  talker: {{engine: synthetic, replicas: {replicas}, options: {{gives: audio, slots: 128}}}}
+  painter: {{engine: synthetic, replicas: {replicas}, options: {{gives: image, slots: 128}}}}
+  projector: {{engine: synthetic, replicas: {replicas}, options: {{gives: video, slots: 128}}}}
+pipelines:
+  film:
+    deadline_s: 60
+    stages:
+      painter: {{pool: painter, bridge: script}}
+      projector:
+        pool: projector
+        inputs: [input, {{from: painter, modality: image}}]
+        bridge: script
+    outputs: {{video: projector}}
+  listen:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: stream}}], bridge: script}}
+    outputs: {{text: listener}}
+  repeat:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: stream}}], bridge: script}}
+      talker: {{pool: talker, inputs: [{{from: listener, mode: stream}}], bridge: script}}
+    outputs: {{text: listener, audio: talker}}
+  turns:
+    deadline_s: 60
+    accepts: [text, audio]
+    limits: {{running_max: 256, waiting_max: 256}}
+    stages:
+      listener: {{pool: listener, inputs: [{{from: input, mode: segment}}], bridge: script}}
+      thinker: {{pool: listener, inputs: [{{from: listener, mode: segment}}], bridge: script}}
+      talker: {{pool: talker, inputs: [{{from: thinker, mode: stream}}], bridge: script}}
+    outputs: {{text: thinker, audio: talker}}
+"""
+"""A stage that hears its client piece by piece, alone and with one that reads it aloud."""
 
 
 def one_mesh(folder: Path, text: str, *, replicas: int) -> Path:

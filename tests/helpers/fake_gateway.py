@@ -8,7 +8,7 @@ from typing import Self
 
 from stagemesh.api.types.v1 import link_pb2, request_pb2
 from stagemesh.ids import new_incarnation
-from stagemesh.link.core import NO_SOURCE, Grant, Journal, Row, SlotMint
+from stagemesh.link.core import NO_SOURCE, REQUEST_SOURCE, Grant, Journal, Row, SlotMint
 from stagemesh.link.pump import (
     Attach,
     Dialer,
@@ -18,6 +18,7 @@ from stagemesh.link.pump import (
     journal_to_proto,
     placed_from_proto,
 )
+from stagemesh.outcome import End, FinishReason
 from tests.helpers.core_gateway import GatewayJournal
 
 __all__ = ["FakeGateway"]
@@ -36,6 +37,7 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
         self.link: Link | None = None
         self.rows: list[Row] = []
         self.frames: list[link_pb2.Frame] = []
+        self.grants: list[Grant] = []
         self.lost_reasons: list[str] = []
         self._service = service
         self._window_units = window_units
@@ -85,6 +87,7 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
         epoch: int = 1,
         journal: Journal | None = None,
         more: bool = False,
+        streamed: bool = False,
     ) -> int:
         """Give a request to the orchestrator; its slot is returned."""
         slot = self._slots.next()
@@ -98,6 +101,7 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
                     request=request,
                     journal=journal_to_proto(journal or Journal()),
                     more=more,
+                    streamed=streamed,
                 )
             )
         )
@@ -119,6 +123,15 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
         """Send a frame."""
         assert self.link is not None
         self.link.send_frame(frame)
+
+    def append(
+        self, slot: int, pos: int, text: str = "", *, segment_end: bool = False, end: bool = False
+    ) -> None:
+        """Give a piece of a request's input, or its bare end."""
+        assert self.link is not None
+        row = Row(slot, REQUEST_SOURCE, pos, 0 if end else 1, text, segment_end=segment_end)
+        row.end = End(finish_reason=FinishReason.STOP) if end else None
+        self.link.send_rows([row])
 
     def grant(self, slot: int, units_total: int) -> None:
         """Return credit, in units; bytes are never short."""
@@ -149,6 +162,7 @@ class FakeGateway(AbstractAsyncContextManager["FakeGateway"]):
         del link
         self.rows += received.rows
         self.frames += received.frames
+        self.grants += received.grants
         self._stirred.set()
 
     def lost(self, link: Link, reason: str) -> None:

@@ -94,6 +94,32 @@ INVARIANTS: Final = (
         " within a bound.",
     ),
     Invariant(
+        "ORCH-INV-140",
+        "Input for a request that is over or unknown starts nothing, and is answered once.",
+    ),
+    Invariant(
+        "ORCH-INV-141",
+        "A conversation counts as running only while there is something to do for it.",
+    ),
+    Invariant(
+        "ORCH-INV-142",
+        "A client gets credit for what every stage was sent that hears it as it speaks, only.",
+    ),
+    Invariant(
+        "ORCH-INV-143",
+        "Each finished segment of a streamed input is one run of a stage that reads it so, in"
+        " order; the end of a run is no end of the request.",
+    ),
+    Invariant(
+        "ORCH-INV-144",
+        "A change of the prompt is answered once, and an error of it stays with it.",
+    ),
+    Invariant(
+        "ORCH-INV-145",
+        "Another attempt takes a change of the prompt where the lost one took it; one that nobody"
+        " answered lets nothing be gone on from.",
+    ),
+    Invariant(
         "ORCH-INV-200",
         "One request's failure changes no other, except through a replica that they share.",
     ),

@@ -5,7 +5,7 @@ import msgspec
 from stagemesh.media import Modality, Params, Sampling
 from stagemesh.pipeline import Edge, EdgeMode, Limits, Mesh, Pipeline, Pool, Stage
 
-__all__ = ["ECHO", "MESH", "TALK", "TALK_DEFAULTS", "with_deadline"]
+__all__ = ["CONVERSING", "ECHO", "MESH", "TALK", "TALK_DEFAULTS", "with_deadline"]
 
 ROOM = Limits(running_max=4096, waiting_max=4096)
 
@@ -57,6 +57,33 @@ MESH = Mesh(
     },
     pipelines={"echo": ECHO, "talk": TALK},
 )
+
+
+CONVERSING = msgspec.structs.replace(
+    MESH,
+    pipelines={
+        **MESH.pipelines,
+        "listen": Pipeline(
+            name="listen",
+            revision="r-listen",
+            stages=(
+                Stage(
+                    index=0,
+                    name="listener",
+                    pool="thinker",
+                    reads_input=True,
+                    streamed=EdgeMode.STREAM,
+                    bridge="script",
+                ),
+            ),
+            outputs={Modality.TEXT: 0},
+            inputs=frozenset({Modality.TEXT, Modality.AUDIO}),
+            deadline_s=20.0,
+            limits=ROOM,
+        ),
+    },
+)
+"""The same, and a stage that hears its client piece by piece."""
 
 
 def with_deadline(mesh: Mesh, model: str, deadline_s: float) -> Mesh:

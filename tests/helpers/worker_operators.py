@@ -24,13 +24,7 @@ from stagemesh.control import (
 )
 from stagemesh.outcome import error_for
 
-__all__ = ["Operators", "seldom"]
-
-
-def seldom(n: int) -> st.SearchStrategy[bool]:
-    """True once in `n` times; shrinks to False."""
-    return st.integers(0, n - 1).map(lambda drawn: drawn == n - 1)
-
+__all__ = ["Operators"]
 
 CALLS = st.one_of(
     st.sampled_from(PauseMode).map(lambda mode: Pause(mode=mode)),

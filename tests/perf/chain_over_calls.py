@@ -55,7 +55,7 @@ class CallsWorker(orchestrator_service_pb2_grpc.OrchestratorServiceServicer):
                 moved = True
         return moved
 
-    Abort = GetRequest = ListModels = ListRequests = None  # type: ignore[assignment]
+    Abort = Converse = GetRequest = ListModels = ListRequests = None  # type: ignore[assignment]
 
 
 class CallsRelay(orchestrator_service_pb2_grpc.OrchestratorServiceServicer):
@@ -78,7 +78,7 @@ class CallsRelay(orchestrator_service_pb2_grpc.OrchestratorServiceServicer):
         finally:
             call.cancel()
 
-    Abort = GetRequest = ListModels = ListRequests = None  # type: ignore[assignment]
+    Abort = Converse = GetRequest = ListModels = ListRequests = None  # type: ignore[assignment]
 
 
 class CallsSink:

@@ -26,6 +26,7 @@ from stagemesh.media import (
     split_lane,
 )
 from stagemesh.outcome import Terminal
+from tests.helpers.core_conversations import Conversations
 from tests.helpers.core_draws import (
     BROKEN,
     CARDS,
@@ -53,7 +54,7 @@ pytestmark = pytest.mark.invariant(
 )  # fmt: skip
 
 
-class CoreModel(Operators):
+class CoreModel(Operators, Conversations):
     """Drives the core with any order of events."""
 
     @initialize(
@@ -266,7 +267,7 @@ class CoreModel(Operators):
         """Make what a worker gives at a position."""
         row = Row(attempt.slot, lane, pos, units)
         if split_lane(lane).modality is Modality.TEXT:
-            row.text = text_at(lane, pos, units)
+            row.text = text_at(lane, pos, units, plain=attempt.request.plain)
             row.ids = list(range(pos, pos + units)) if attempt.ids else None
         elif kind == "body":
             row.body = Body(inline=b"xy")

@@ -12,33 +12,28 @@ from services.stage_worker.core import (
     Limits,
     ProcessState,
     RoleSpec,
-    Source,
     StageWorker,
     State,
-    Submission,
 )
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.link.core import Grant, LaneJournal, Row
-from stagemesh.media import Modality, Params, Request, lane_of, split_lane
+from stagemesh.media import Modality, lane_of, split_lane
 from stagemesh.outcome import End, ErrorCode, FinishReason, Outcome, error_for
 from tests.helpers.heard import Heard
 from tests.helpers.worker_controls import ALL
-from tests.helpers.worker_operators import Operators, seldom
+from tests.helpers.worker_draws import BEHAVIOURS, LANES, SOURCE, STAGE, seldom, submission_of
+from tests.helpers.worker_operators import Operators
 
 pytestmark = pytest.mark.invariant("ORCH-INV-230", "ORCH-INV-231")
 
 SLOTS = 4
 WINDOW = (3, 40)
 OUTBOX_BYTES_MAX = 20
-STAGE, SOURCE_STAGE = 1, 0
-SOURCE = lane_of(SOURCE_STAGE, 0, Modality.TEXT)
 END = End(finish_reason=FinishReason.STOP)
 
 GO_ON = (ResumeContract.TOKENS, ResumeContract.REPLAY, ResumeContract.PER_INPUT)
-LANES = st.sets(st.sampled_from([Modality.TEXT, Modality.IMAGE]), min_size=1)
-BEHAVIOURS = st.sampled_from([*["starts"] * 8, "waits", "breaks", "has nothing"])
 
 
 class StageWorkerMachine(Operators):
@@ -116,6 +111,9 @@ class StageWorkerMachine(Operators):
                 assert attempt in self.started
                 assert attempt not in self.aborted, "aborted twice"
                 self.aborted.add(attempt)
+            case do.InteractEngine(attempt=attempt, interaction_id=name):
+                assert attempt in self.started
+                return [seen.Interacted(attempt=attempt, interaction_id=name)]
             case do.Exit(error=error):
                 assert not self.exited
                 self.exited = True
@@ -207,21 +205,12 @@ class StageWorkerMachine(Operators):
             self.heard[link, self.slot_count] = Heard(lanes, resume, WINDOW)
             self.keys[link, self.slot_count] = (request, epoch)
             self.behaviours[self.slot_count] = data.draw(BEHAVIOURS)
-        submission = Submission(
-            request_id=request,
-            epoch=epoch,
+        submission = submission_of(
+            request,
+            epoch,
+            tuple(roles),
             attempt=more["attempt"],
-            stage=STAGE,
-            stage_name="stage",
-            roles=tuple(roles),
-            sources=tuple(
-                Source(lane=SOURCE, stage="source", companion="", choice=c) for c in range(choices)
-            ),
             deadline_left_s=more["deadline_s"],
-            request=Request(model="m", messages=(), choices=choices),
-            params=Params(),
-            bridge="script",
-            bridge_options={},
             contract=more["contract"],
             resume=resume,
         )
@@ -305,6 +294,13 @@ class StageWorkerMachine(Operators):
         if partials:
             self.heard[link, slot].units_granted = self.heard[link, slot].bytes_granted = 1 << 40
         self.step(seen.AbortAsked(link=link, slot=slot, cause="test", partials=partials))
+
+    @precondition(lambda self: self.spoken_of())
+    @rule(data=st.data())
+    def interact(self, data: st.DataObject) -> None:
+        """An orchestrator has another prompt for an attempt."""
+        link, slot = data.draw(self.open_slots())
+        self.step(seen.InteractAsked(link=link, slot=slot, interaction_id="p", text="x"))
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), slot=st.integers(1, 40))

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from services.gateway.client.inputs import ExchangeInput
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, is_refusal
 from stagemesh.errors import MeshError
@@ -73,8 +74,8 @@ class Exchange:
 
     __slots__ = (
         "_behind", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_on_drop", "_owner",
-        "_proven", "_rows", "_waiter", "_window", "deadline", "deadline_at_s", "journal", "redrive",
-        "request", "request_id", "retry", "slot", "state", "terminal",
+        "_proven", "_rows", "_waiter", "_window", "deadline", "deadline_at_s", "input", "journal",
+        "redrive", "request", "request_id", "retry", "slot", "state", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +90,7 @@ class Exchange:
         deadline_at_s: float,
         fetch: Callable[[Body], Awaitable[Body]],
         on_drop: Callable[[], None],
+        input: ExchangeInput | None = None,
     ) -> None:
         self.request = request
         self.request_id = request_id
@@ -96,6 +98,8 @@ class Exchange:
         self.state = State.OPEN
         self.terminal: Terminal | None = None
         self.journal = journal
+        self.input = input
+        """Of a request whose client gives it piece by piece."""
         self.redrive = redrive
         self.deadline_at_s = deadline_at_s
         """When its client's time is up, by the loop's clock; 0 if it set none."""
@@ -121,6 +125,16 @@ class Exchange:
     def epoch(self) -> int:
         """The number of its owner; 0 before the first."""
         return self.redrive.epoch
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether another owner could go on with it."""
+        return self.journal.recoverable and (self.input is None or self.input.log.whole)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much the next owner has to be sent."""
+        return self.journal.size_bytes + (0 if self.input is None else self.input.log.size_bytes)
 
     def deadline_left_s(self, now_s: float) -> float:
         """How much of the client's time is left, hardly any at least; 0 if it set none."""
@@ -343,6 +357,8 @@ class Exchange:
 
     def _leave(self) -> None:
         owner, self._owner = self._owner, None
+        if self.input is not None:
+            self.input.left()
         if owner is not None:
             owner.leave(self)
 
@@ -353,6 +369,8 @@ class Exchange:
                 if timer is not None:
                     timer.cancel()
             self._leave()
+            if self.input is not None:
+                self.input.end()
             self._keeper.release(self)
 
     def _wake(self) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gateway.client.exchange import Exchange, Owner
+from services.gateway.client.inputs import ExchangeInput
 from services.gateway.client.lines import Line
 from services.gateway.client.media import Media
 from services.gateway.client.peers import Peer
 from services.gateway.client.redrives import Redrives
 from services.gateway.core.choice import choose
+from services.gateway.core.inputs import InputLog
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
 from services.gateway.translate import SelfPortrait
@@ -44,6 +46,8 @@ class ClientPolicy:
     """What becomes of requests whose orchestrator is lost."""
     journal_bytes_max: int = 4 * 1024 * 1024
     """Of what one request has produced; above it, it cannot be given to another orchestrator."""
+    input_log_bytes_max: int = 16 * 1024 * 1024
+    """Of what the client of one request gave piece by piece; above it, alike."""
     open_bytes_max: int = 3 * 1024 * 1024
     """Of one request on the link; large media does not count."""
 
@@ -103,8 +107,17 @@ class Orchestrators:
                     models[name] = model
         return dict(sorted(models.items()))
 
-    async def open(self, request: Request, *, request_id: str, deadline_s: float = 0.0) -> Exchange:
+    async def open(
+        self,
+        request: Request,
+        *,
+        request_id: str,
+        deadline_s: float = 0.0,
+        streamed: bool = False,
+    ) -> Exchange:
         """Give a request to an orchestrator; without a deadline it has its pipeline's.
+
+        The input of a `streamed` request is given to its exchange piece by piece.
 
         Raises:
             MeshError: If none can take it, or it is too large.
@@ -114,12 +127,14 @@ class Orchestrators:
         choose(self._peers(), request.model)  # Before anything is stored.
         sent = await self._media.put(request, request_id)
         try:
-            return self._open(sent, request_id, deadline_s)
+            return self._open(sent, request_id, deadline_s, streamed=streamed)
         except BaseException:
             self._media.release(request_id)
             raise
 
-    def _open(self, request: Request, request_id: str, deadline_s: float) -> Exchange:
+    def _open(
+        self, request: Request, request_id: str, deadline_s: float, *, streamed: bool
+    ) -> Exchange:
         peer = choose(self._peers(), request.model)
         policy = self._policy
         loop = asyncio.get_running_loop()
@@ -139,6 +154,7 @@ class Orchestrators:
             deadline_at_s=now_s + deadline_s if deadline_s else 0.0,
             fetch=self._media.fetch,
             on_drop=self._on_drop,
+            input=ExchangeInput(InputLog(policy.input_log_bytes_max)) if streamed else None,
         )
         peer.give(exchange, now_s, open_bytes_max=policy.open_bytes_max)
         exchange.deadline = loop.call_later(

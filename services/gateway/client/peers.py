@@ -10,6 +10,7 @@ from services.gateway.core.redrive import Loss, LossKind
 from services.gateway.translate import (
     abort_frame,
     fence_frame,
+    go_frame,
     handle_lost_frame,
     models_of,
     open_frames,
@@ -105,6 +106,8 @@ class Peer:
         """
         slot = self.slots.next()
         exchange.journal.opened(self.revision_of(exchange.request.model))
+        given = exchange.input
+        inputs = [] if given is None else given.replayed(slot)
         frames = open_frames(
             slot=slot,
             request_id=exchange.request_id,
@@ -112,6 +115,8 @@ class Peer:
             deadline_left_s=exchange.deadline_left_s(now_s),
             request=exchange.request,
             journal=exchange.journal.export(),
+            streamed=given is not None,
+            inputs_follow=bool(inputs),
         )
         if not exchange.epoch and frames[0].ByteSize() > open_bytes_max:
             raise MeshError(
@@ -125,6 +130,13 @@ class Peer:
         exchange.opened(self, slot, now_s)
         for frame in frames:
             self.link.send_frame(frame)
+        if inputs:
+            self.link.send_rows(inputs)
+            self.link.send_frame(go_frame(slot))
+        if given is not None:
+            limits = self.link.peer.limits
+            window = (limits.window_units, limits.window_bytes)
+            given.opened(slot, self.link.send_rows, window)
 
     def received(self, received: Received) -> None:
         """Take what came on the link, in its order."""
@@ -137,6 +149,8 @@ class Peer:
                 exchange.push(row)
         for frame in received.frames:
             self._take_frame(frame)
+        for grant in received.grants:
+            self._take_grant(grant)
 
     def lost(self, reason: str) -> None:
         """Give everything on the link up; it goes on elsewhere."""
@@ -189,6 +203,11 @@ class Peer:
                 self._hear(frame.ping)
             case "go_away":
                 self._ready = False
+
+    def _take_grant(self, grant: Grant) -> None:
+        exchange = self.exchanges.get(grant.slot)
+        if exchange is not None and exchange.input is not None:
+            exchange.input.granted(grant)
 
     def _end(self, message: link_pb2.Terminal) -> None:
         try:

@@ -27,7 +27,7 @@ class Redrives:
     def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
         """Find another owner for an open exchange, after a short wait at random."""
         verdict = exchange.redrive.lost(loss, asyncio.get_running_loop().time())
-        if not exchange.journal.recoverable:
+        if not exchange.recoverable:
             verdict = error_for(
                 "link_lost", f"{loss.info.message} The answer is too long to go on."
             )
@@ -74,7 +74,7 @@ class Redrives:
             self._parked[exchange.request_id] = exchange
             self._call_at(exchange.redrive.ends_s, exchange)
             return
-        if not peer.has_room(exchange.journal.size_bytes):
+        if not peer.has_room(exchange.kept_bytes):
             # Many large journals at once: more would only end the link that is to take them.
             self._wait(exchange)
             return

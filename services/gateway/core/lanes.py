@@ -26,8 +26,8 @@ class KeptLane:
     """
 
     __slots__ = (
-        "_digest", "_end", "_fresh", "_fresh_chars", "_ids", "_next", "_rows", "cursor", "number",
-        "size_bytes", "skipping", "visible", "waiting",
+        "_digest", "_end", "_fresh", "_fresh_chars", "_ids", "_next", "_rows", "_segment_pos",
+        "_segments", "cursor", "number", "size_bytes", "skipping", "visible", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, *, visible: bool) -> None:
@@ -42,6 +42,8 @@ class KeptLane:
         self.cursor = Cursor()
         """How far it came, what waits included."""
         self._next = 0
+        self._segments = 0
+        self._segment_pos = 0
         self._end: End | None = None
         # The ids of all positions so far; None once a position had none.
         self._ids: array[int] | None = array("I")
@@ -66,7 +68,8 @@ class KeptLane:
 
     def keep(self, row: Row) -> int:
         """Keep the next row that was delivered; return about how much more is kept."""
-        if row.body is None and row.origin is None and self._digest is None:
+        plain = row.body is None and row.origin is None and not row.segment_end
+        if plain and self._digest is None:
             fresh = self._fresh
             fresh.append(row)
             self._fresh_chars += len(row.text)
@@ -111,6 +114,8 @@ class KeptLane:
             end=self._end,
             rows=[*self._rows],
             visible_pos=self._next if self.visible else 0,
+            segments=self._segments,
+            segment_pos=self._segment_pos,
         )
 
     def _keep_joined(self, rows: Sequence[Row]) -> int:
@@ -131,12 +136,23 @@ class KeptLane:
         else:
             self._rows.append(
                 Row(0, self.number, row.pos, row.units, row.text, None, row.kind, self.visible,
-                    row.body, row.end, row.origin)
+                    row.body, row.end, row.origin, row.segment_end)
             )  # fmt: skip
             inline = len(row.body.inline) if row.body is not None else 0
             grown += _ROW_BYTES + len(row.text) + inline
+        if row.segment_end:
+            grown -= self._end_segment()
         self.size_bytes += grown
         return grown
+
+    def _end_segment(self) -> int:
+        """Begin with ids and digest anew, for the next run; return how much less is kept."""
+        self._segments += 1
+        self._segment_pos = self._next
+        if self._digest is not None:
+            self._digest = LaneDigest()
+        given, self._ids = self._ids or (), array("I")
+        return _ID_BYTES * len(given)
 
     def _advance(self, rows: Sequence[Row]) -> int:
         """Move past rows, and keep their ids; return how much more is kept by that."""
@@ -148,7 +164,7 @@ class KeptLane:
         if kept is None or self._next == first.pos:
             return 0
         ids = [token for row in rows for token in row.ids or ()]
-        if len(ids) != self._next - first.pos or len(kept) != first.pos:
+        if len(ids) != self._next - first.pos or len(kept) != first.pos - self._segment_pos:
             self._ids = None
             return -_ID_BYTES * len(kept)
         kept.extend(ids)

@@ -1,4 +1,8 @@
-"""Admission: how many requests of a pipeline run, how many wait for that, and who is next."""
+"""Admission: how many requests of a pipeline run, how many wait for that, and who is next.
+
+A conversation, whose client gives its input piece by piece, has a place as long as it is open. It
+counts as running only while there is something to do for it, and asks again for each append.
+"""
 
 import math
 from collections.abc import Mapping
@@ -24,6 +28,7 @@ class _Tally:
     running: int = 0
     waiting: int = 0
     input_bytes: int = 0
+    idle: int = 0
     requests: int = 0
     """Of all kinds: those that were set apart neither run nor wait."""
 
@@ -50,7 +55,10 @@ class Admission:
         self._each: dict[str, _Tally] = {}
         self._again: FairQueue[OpenRequest] = FairQueue(weights)
         self._new: FairQueue[OpenRequest] = FairQueue(weights)
+        # Conversations that have something to do again.
+        self._turns: FairQueue[OpenRequest] = FairQueue(weights)
         self._running: set[int] = set()
+        self._idle: set[int] = set()
 
     @property
     def running(self) -> int:
@@ -59,8 +67,13 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """How many requests wait to run, those that have run before included."""
         return self._all.waiting
+
+    @property
+    def idle(self) -> int:
+        """How many conversations have a place, and wait for their client."""
+        return self._all.idle
 
     @property
     def input_bytes(self) -> int:
@@ -89,6 +102,7 @@ class Admission:
         may_run = all(there.running < times * most.running for there, most in bounds)
         fits_all, fits_own = (
             (may_run or there.waiting < times * most.waiting)
+            and there.idle < times * (most.running + most.waiting)
             and there.input_bytes + input_bytes <= times * most.input_bytes
             for there, most in bounds
         )
@@ -111,7 +125,11 @@ class Admission:
 
     def next_admitted(self) -> OpenRequest | None:
         """Take the next request that may run now."""
-        request = self._next_of(self._again, _AGAIN) or self._next_of(self._new, 1)
+        request = (
+            self._next_of(self._turns, 1)
+            or self._next_of(self._again, _AGAIN)
+            or self._next_of(self._new, 1)
+        )
         if request is not None:
             self._running.add(request.number)
             for tally in (self._all, self._each[request.tenant]):
@@ -121,21 +139,39 @@ class Admission:
 
     def set_apart(self, request: OpenRequest) -> None:
         """Let a request wait no longer that will not run."""
-        if self._again.remove(request.number) or self._new.remove(request.number):
+        if any(queue.remove(request.number) for queue in self._queues):
             for tally in (self._all, self._each[request.tenant]):
                 tally.waiting -= 1
 
     def wait_again(self, request: OpenRequest) -> None:
         """Let a request that was set apart wait again, after those that wait already."""
+        self._push(self._again if request.epoch > 1 else self._new, request)
+
+    def park(self, request: OpenRequest) -> None:
+        """Take the running slot of a conversation that waits for its client; it keeps its place."""
+        self._running.discard(request.number)
+        self._idle.add(request.number)
         for tally in (self._all, self._each[request.tenant]):
-            tally.waiting += 1
-        queue = self._again if request.epoch > 1 else self._new
-        queue.push(
-            request.tenant,
-            priority=request.priority,
-            number=request.number,
-            cost=request.plan.choices,
-            item=request,
+            tally.running -= 1
+            tally.idle += 1
+        self._let(request.tenant)
+
+    def rejoin(self, request: OpenRequest) -> None:
+        """Let a conversation wait for a running slot again; `next_admitted` gives it."""
+        self._idle.discard(request.number)
+        for tally in (self._all, self._each[request.tenant]):
+            tally.idle -= 1
+        self._push(self._turns, request)
+
+    def resize(self, request: OpenRequest, input_bytes: int) -> bool:
+        """Note how much input of a request is kept now; False if more is than may be."""
+        own = self._each[request.tenant]
+        for tally in (self._all, own):
+            tally.input_bytes += input_bytes - request.input_bytes
+        request.input_bytes = input_bytes
+        return (
+            self._all.input_bytes <= self._most.input_bytes
+            and own.input_bytes <= self._most_each.input_bytes
         )
 
     def leave(self, request: OpenRequest) -> None:
@@ -146,15 +182,36 @@ class Admission:
             tally.input_bytes -= request.input_bytes
             tally.requests -= 1
             tally.running -= request.number in self._running
+            tally.idle -= request.number in self._idle
         self._running.discard(request.number)
+        self._idle.discard(request.number)
         if not own.requests:
             del self._each[request.tenant]
-        for queue in (self._again, self._new):
-            queue.let(request.tenant)
+        self._let(request.tenant)
 
     def all_waiting(self) -> list[OpenRequest]:
         """Give the requests that wait, those that another owner had first, oldest first."""
         return [*self._again.items(), *self._new.items()]
+
+    @property
+    def _queues(self) -> tuple[FairQueue[OpenRequest], ...]:
+        return (self._turns, self._again, self._new)
+
+    def _let(self, tenant: str) -> None:
+        """Look again whether a tenant may go whose turn came while it might not."""
+        for queue in self._queues:
+            queue.let(tenant)
+
+    def _push(self, queue: FairQueue[OpenRequest], request: OpenRequest) -> None:
+        for tally in (self._all, self._each[request.tenant]):
+            tally.waiting += 1
+        queue.push(
+            request.tenant,
+            priority=request.priority,
+            number=request.number,
+            cost=request.plan.choices,
+            item=request,
+        )
 
     def _next_of(self, queue: FairQueue[OpenRequest], times: int) -> OpenRequest | None:
         if self._all.running >= times * self._most.running:

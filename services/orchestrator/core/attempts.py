@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from services.orchestrator.core import interactions
 from services.orchestrator.core.credit import accept_inputs, pump_feed
 from services.orchestrator.core.effects import AbortAttempt, ReleaseHandles
 from services.orchestrator.core.ending import (
@@ -15,7 +16,7 @@ from services.orchestrator.core.ending import (
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.placing import pend_again
 from services.orchestrator.core.replicas import Replica, WorkerState
-from services.orchestrator.core.request import Attempt, Loss, Standing, Verdict
+from services.orchestrator.core.request import Attempt, Group, Loss, Standing, Verdict
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
@@ -46,9 +47,26 @@ def finish_attempt(state: State, attempt: Attempt) -> None:
         return
     let_go(state, attempt, AttemptState.FINISHED)
     group = attempt.group
-    if not (group.live() or group.idle_roles or group.standing is Standing.LOST):
+    if group.prompts and not group.running:
+        interactions.close(state, group)
+    if group.plan.segmented and not group.lanes[0].cursor.ended:
+        _end_run(group)
+    elif not (group.live() or group.idle_roles or group.standing is Standing.LOST):
         group.move(Standing.OVER)
         group.release_inputs()
+
+
+def _end_run(group: Group) -> None:
+    """Let a group wait for the next segment; whatever there was of losses is over with its run."""
+    group.lanes[0].next_run()
+    group.move(Standing.WAITING)
+    group.attempts = ()
+    group.resumes = group.stale = False
+    group.way = group.loss = None
+    group.losses = 0
+    group.want_inputs()
+    for lane in group.sources:
+        group.request.journal_bytes += lane.trim()
 
 
 def end_attempt(state: State, replica: Replica, slot: int, terminal: Terminal) -> None:
@@ -145,7 +163,7 @@ def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) 
     if attempt is None:
         lanes = replica.leftovers.get(row.slot)
         if lanes is None:
-            if replica.is_stranger(row.slot):
+            if replica.strangers.is_new(row.slot):
                 state.orders.to_worker(
                     AbortAttempt(link=replica.link, slot=row.slot, cause="unknown here")
                 )
@@ -177,7 +195,10 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
         feed = attempt.feeds.get(grant.source)
         if feed is not None:
             feed.window.grant(grant.units, grant.bytes)
-            pump_feed(state, feed, attempt.group.request)
+            if feed.lane.intake is not None:
+                state.touch(attempt.group.request)  # It goes on when its request has its turn.
+            else:
+                pump_feed(state, feed, attempt.group.request)
 
 
 def _lose(state: State, attempt: Attempt, to: AttemptState, loss: Loss) -> None:

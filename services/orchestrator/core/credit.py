@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
+from services.orchestrator.core.intake import Intake
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.request import Attempt, OpenRequest
 from services.orchestrator.core.state import State
@@ -15,6 +17,9 @@ _RUNNING: Final = RequestState.RUNNING
 
 def settle(state: State, lane: Lane) -> None:
     """Give the worker credit for what was settled of a lane that others than the client read."""
+    if lane.intake is not None:
+        _settle_input(state, lane, lane.intake)
+        return
     units, size = lane.settle()
     if units or size:
         took(state, lane, units, size)
@@ -44,6 +49,20 @@ def close_feeds(state: State, attempt: Attempt) -> None:
             request.journal_bytes += feed.lane.trim()
             settle(state, feed.lane)
     attempt.feeds.clear()
+
+
+def _settle_input(state: State, lane: Lane, intake: Intake) -> None:
+    """Give a client credit for what everybody was sent that reads its input as a stream.
+
+    Who reads it by segments does not hold it back: what waits for the end of a segment is kept, and
+    bounded like all of the log.
+    """
+    if intake.held_back:
+        return
+    units, size = lane.settle()
+    grant = intake.took(units, size) if units or size else None
+    if grant is not None and intake.request.state is _RUNNING and not lane.closed:
+        state.orders.client_grant(intake.request.client.link, grant)
 
 
 def took(state: State, lane: Lane, units: int, size: int) -> None:

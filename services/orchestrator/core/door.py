@@ -41,16 +41,21 @@ class Door:
         *,
         context_tokens: Mapping[str, int],
         takes: Mapping[str, frozenset[str]] = _UNTOLD,
+        streamed: bool = False,
     ) -> Plan:
         """Check a request and plan it.
 
         `context_tokens` says how much each pool's engine holds, `takes` which parameters it minds.
 
+        A `streamed` request may have no messages, and may yet give whatever its pipeline takes;
+        where no stage hears its client, all that it gives is its messages.
+
         Raises:
             MeshError: If the request cannot be served; the first thing wrong is named.
         """
         pipeline = self._pipeline(request.model)
-        self._check_messages(request.messages)
+        streamed = streamed and any(stage.streamed for stage in pipeline.stages)
+        self._check_messages(request.messages, may_be_empty=streamed)
         _check_inputs(request, pipeline)
         self._params.check(request, pipeline)
         check_engines(request, pipeline, takes)
@@ -68,7 +73,8 @@ class Door:
             pipeline,
             modalities=request.modalities,
             choices=request.choices,
-            inputs=request.input_modalities & pipeline.inputs,
+            inputs=pipeline.inputs if streamed else request.input_modalities & pipeline.inputs,
+            streamed=streamed,
         )
         check_lengths(request, plan, context_tokens)
         return plan
@@ -87,8 +93,8 @@ class Door:
             )
         return pipeline
 
-    def _check_messages(self, messages: tuple[Message, ...]) -> None:
-        if not any(message.parts for message in messages):
+    def _check_messages(self, messages: tuple[Message, ...], *, may_be_empty: bool) -> None:
+        if not (may_be_empty or any(message.parts for message in messages)):
             raise invalid("There must be at least one message with content.", param="messages")
         if len(messages) > self._limits.messages_max:
             raise invalid(

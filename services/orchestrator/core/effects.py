@@ -19,7 +19,9 @@ __all__ = [
     "OPERATORS_LINK",
     "AbortAttempt",
     "AnswerControl",
+    "AnswerInteraction",
     "AnswerUnknown",
+    "AppliedPrompt",
     "AskWorker",
     "DropRequest",
     "Effect",
@@ -36,6 +38,7 @@ __all__ = [
     "RoleOrder",
     "SayGoAway",
     "SendGrants",
+    "SendPrompt",
     "SendRows",
     "SourceOrder",
     "SubmitAttempts",
@@ -58,7 +61,7 @@ class SendRows(_Effect, frozen=True, kw_only=True):
 
 
 class SendGrants(_Effect, frozen=True, kw_only=True):
-    """Let a worker send more outputs."""
+    """Let a worker send more outputs, or a client more of its input."""
 
     link: int
     grants: list[Grant]
@@ -84,6 +87,14 @@ class SourceOrder(_Effect, frozen=True, kw_only=True):
     choice: int
 
 
+class AppliedPrompt(_Effect, frozen=True, kw_only=True):
+    """A change of the prompt that an earlier attempt took."""
+
+    interaction_id: str
+    text: str
+    applied_at: int
+
+
 class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     """Give a stage of a request to a replica: one attempt for each role.
 
@@ -105,6 +116,27 @@ class SubmitAttempts(_Effect, frozen=True, kw_only=True):
     params: Params = Params()
     contract: ResumeContract | None = None
     resume: tuple[LaneJournal, ...] = ()
+    prompts: tuple[AppliedPrompt, ...] = ()
+
+
+class SendPrompt(_Effect, frozen=True, kw_only=True):
+    """Give a running attempt another prompt."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class AnswerInteraction(_Effect, frozen=True, kw_only=True):
+    """Tell a client from which position of a stage's outputs on its prompt applies, or why not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    stage: int = 0
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class AbortAttempt(_Effect, frozen=True, kw_only=True):
@@ -250,6 +282,7 @@ class PublishModels(_Effect, frozen=True, kw_only=True):
 Effect = (
     AbortAttempt
     | AnswerControl
+    | AnswerInteraction
     | AnswerUnknown
     | AskWorker
     | DropRequest
@@ -263,6 +296,7 @@ Effect = (
     | ResetLanes
     | SayGoAway
     | SendGrants
+    | SendPrompt
     | SendRows
     | SubmitAttempts
 )

@@ -6,9 +6,11 @@ from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.credit import close_feeds
 from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
 from services.orchestrator.core.history import Kind
+from services.orchestrator.core.intake import Turn
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Verdict
+from services.orchestrator.core.starting import leave_segments
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import view_request
@@ -125,9 +127,10 @@ def drop_group(state: State, group: Group, cause: str) -> None:
     _stop_group(state, group, cause)
     if group.unfed:
         group.unfed = False
-        for lane in group.sources:
+        for lane in group.kept_sources:
             lane.unfed -= 1
     group.release_inputs()
+    leave_segments(group)
 
 
 def abort_attempt(state: State, attempt: Attempt, cause: str) -> None:
@@ -183,9 +186,12 @@ def let_go(
 def admit(state: State, admission: Admission) -> None:
     """Let in whoever may run now."""
     while (request := admission.next_admitted()) is not None:
-        request.move(RequestState.RUNNING)
-        request.admitted_s = state.now_s
-        state.note(request, Kind.ADMITTED, seconds=state.now_s - request.opened_s)
+        if request.state is RequestState.QUEUED:
+            request.move(RequestState.RUNNING)
+            request.admitted_s = state.now_s
+            state.note(request, Kind.ADMITTED, seconds=state.now_s - request.opened_s)
+        if request.intake is not None:
+            request.intake.turn = Turn.TAKEN
         state.touch(request)
 
 

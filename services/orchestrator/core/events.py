@@ -12,7 +12,7 @@ from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerSt
 from stagemesh.control import OPEN, Answer, Call, Gate
 from stagemesh.link.core import Grant, Journal, Row
 from stagemesh.media import Request
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import ErrorInfo, Terminal
 
 __all__ = [
     "AbortAsked",
@@ -30,6 +30,9 @@ __all__ = [
     "HandedBack",
     "HandleLost",
     "InputCreditGranted",
+    "InputsAppended",
+    "InteractAsked",
+    "Interacted",
     "Opened",
     "ReplicaAttached",
     "ReplicaListed",
@@ -67,7 +70,8 @@ class ClientLost(_Event, frozen=True, kw_only=True):
 class Opened(_Event, frozen=True, kw_only=True):
     """A client gave a request, under a slot that it chose. `body` goes into Submit unopened.
 
-    The journal is what the owners of lower epochs made of it.
+    The journal is what the owners of lower epochs made of it. A `streamed` request has more input
+    to come; `inputs` are those pieces that an earlier owner was given, all of them.
     """
 
     link: int
@@ -78,6 +82,15 @@ class Opened(_Event, frozen=True, kw_only=True):
     request: Request
     body: Any
     journal: Journal = msgspec.field(default_factory=Journal)
+    streamed: bool = False
+    inputs: list[Row] = []
+
+
+class InputsAppended(_Event, frozen=True, kw_only=True):
+    """A client gave more of its input: pieces in order; slots are those of its requests."""
+
+    link: int
+    rows: list[Row]
 
 
 class FenceRaised(_Event, frozen=True, kw_only=True):
@@ -110,6 +123,25 @@ class RequestAbortAsked(_Event, frozen=True, kw_only=True):
     cause: str
     tenant: str = ""
     partials: bool = False
+
+
+class InteractAsked(_Event, frozen=True, kw_only=True):
+    """A client has another prompt for what is being made; it chose the id."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class Interacted(_Event, frozen=True, kw_only=True):
+    """A worker told from which position on another prompt applies, or why it does not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class CreditGranted(_Event, frozen=True, kw_only=True):
@@ -261,6 +293,9 @@ Event = (
     | HandedBack
     | HandleLost
     | InputCreditGranted
+    | InputsAppended
+    | InteractAsked
+    | Interacted
     | Opened
     | ReplicaAttached
     | ReplicaListed

@@ -8,19 +8,23 @@ been sent it. What consumers may have to be sent, for the first time or again, i
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stagemesh.link.core import Cursor, Row, Window, row_cost
+from stagemesh.link.core import Cursor, Row, row_cost
 from stagemesh.media import INLINE_BYTES_MAX, Modality
 from stagemesh.outcome import End
 
 if TYPE_CHECKING:
+    from services.orchestrator.core.feeds import Feed
+    from services.orchestrator.core.intake import Intake
     from services.orchestrator.core.journal import LaneLog
-    from services.orchestrator.core.request import Attempt
+    from services.orchestrator.core.request import Attempt, Group
 
-__all__ = ["Feed", "Lane", "inline_bytes"]
+__all__ = ["JOIN_BYTES_MAX", "Lane", "inline_bytes", "one_of"]
 
 JOIN_BYTES_MAX: Final = INLINE_BYTES_MAX
 PACK_ROWS: Final = 32
 """So many rows of text that everybody was sent are made one."""
+PIECE_BYTES: Final = 256
+"""What a piece of a client's input takes besides its text or bytes: nobody joins pieces."""
 
 
 def inline_bytes(row: Row) -> int:
@@ -34,87 +38,12 @@ def inline_bytes(row: Row) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Feed:
-    """One lane as one attempt's input: its credit, and how far it was sent.
-
-    `paces` says that the lane's producer waits for it.
-    """
-
-    lane: "Lane"
-    link: int
-    slot: int
-    window: Window
-    join_units_max: int
-    paces: bool
-    next: int = 0
-    sent_units: int = 0
-    sent_bytes: int = 0
-    accepted: bool = False
-    """The worker has taken the attempt, so it can refuse it no more."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the attempt has been sent the whole lane."""
-        return self.lane.closed and self.next == self.lane.end
-
-    def keeps_up(self) -> bool:
-        """Whether the row that was kept last is the only one to send, and may go now."""
-        return self.next + 1 == self.lane.end and self.window.open
-
-    def send(self, row: Row, out: list[Row]) -> None:
-        """Send the row that was kept last; for an attempt that keeps up."""
-        units, size = row_cost(row)
-        self.next += 1
-        self.window.spend(units, size)
-        self.sent_units += units
-        self.sent_bytes += size
-        out.append(self._copy(row))
-
-    def pump(self, out: list[Row]) -> None:
-        """Send what credit allows. Text that waited is joined; a bare end needs no credit."""
-        lane, window = self.lane, self.window
-        while self.next < lane.end:
-            first = lane.rows[self.next - lane.base]
-            units, size = row_cost(first)
-            if not window.open and (units or size):
-                return
-            row = self._joined(first)
-            units, size = row_cost(row)
-            window.spend(units, size)
-            self.sent_units += units
-            self.sent_bytes += size
-            out.append(row)
-
-    def skip_to(self, index: int) -> None:
-        """Begin with a later row, as if those before it had been sent."""
-        lane = self.lane
-        for row in lane.rows[self.next - lane.base : index - lane.base]:
-            units, size = row_cost(row)
-            self.sent_units += units
-            self.sent_bytes += size
-        self.next = index
-
-    def _copy(self, row: Row) -> Row:
-        return Row(
-            self.slot, row.lane, row.pos, row.units, row.text,
-            row.ids, row.kind, True, row.body, row.end,
-        )  # fmt: skip
-
-    def _joined(self, first: Row) -> Row:
-        """Copy the next row for this attempt, with what adjoins it and is text of its kind."""
-        lane = self.lane
-        start = self.next - lane.base
-        stop = lane.run_end(start, self.join_units_max, JOIN_BYTES_MAX)
-        self.next = lane.base + stop
-        return self._copy(_one_of(lane.rows[start:stop]))
-
-
-@dataclass(slots=True, eq=False)
 class Lane:
     """One lane of a request.
 
     `rows` begins at index `base` and ends at `end`. `unfed` counts the groups that read it and do
-    not run, `keepers` those that may yet have to be sent it from the start.
+    not run, `keepers` those that may yet have to be sent it from the start; those that read it by
+    segments are in `by_segment` instead, since they want the rows of their present segment only.
     """
 
     number: int
@@ -124,6 +53,18 @@ class Lane:
     """The client alone reads it."""
     unfed: int
     keepers: int = 0
+    by_segment: list["Group"] = field(default_factory=list)
+    segmented: bool = False
+    """Its stage runs once for each segment: the end of a run is no end of the lane."""
+    segments: int = 0
+    """How many runs of its stage are over."""
+    start: int = 0
+    """Where the present run began."""
+    marks: list[int] = field(default_factory=list)
+    """The indices of the rows with which its segments end, from segment `marks_gone` on."""
+    marks_gone: int = 0
+    intake: "Intake | None" = None
+    """Its client gives it; its bytes are counted apart from those of other lanes."""
     attempt: "Attempt | None" = None
     cursor: Cursor = field(default_factory=Cursor)
     finish: End | None = None
@@ -142,7 +83,7 @@ class Lane:
     base: int = 0
     packed: int = 0
     size_bytes: int = 0
-    feeds: list[Feed] = field(default_factory=list)
+    feeds: list["Feed"] = field(default_factory=list)
     taken_units: int = 0
     taken_bytes: int = 0
     passed_units: int = 0
@@ -160,8 +101,8 @@ class Lane:
 
     @property
     def begun(self) -> bool:
-        """Whether anything of it was given."""
-        return self.cursor.next > 0 or self.cursor.ended
+        """Whether anything of it was given, in the present run of its stage."""
+        return self.cursor.next > self.start or self.cursor.ended
 
     @property
     def held(self) -> bool:
@@ -171,9 +112,12 @@ class Lane:
     def keep(self, row: Row) -> int:
         """Add a row; return by how many bytes what is kept has grown."""
         self.rows.append(row)
-        if row.end is not None:
-            self.closed = True
+        if row.end is not None or row.segment_end:
+            self._mark(row)
         size = inline_bytes(row)
+        if self.intake is not None:
+            self.size_bytes += size + PIECE_BYTES
+            return 0
         self.size_bytes += size
         return size
 
@@ -187,12 +131,54 @@ class Lane:
         if not all(feed.accepted for feed in self.feeds):
             return 0
         count = min((feed.next for feed in self.feeds), default=self.end) - self.base
+        if self.by_segment:
+            count = min(
+                count, min(self.segment_start(g.segment) for g in self.by_segment) - self.base
+            )
+        if count <= 0:
+            return 0
         change = -sum(map(inline_bytes, self.rows[:count]))
         del self.rows[:count]
         self.base += count
+        while len(self.marks) > 1 and self.marks[1] < self.base:
+            del self.marks[0]  # The last one before the base says where a segment begins.
+            self.marks_gone += 1
         self.packed = max(0, self.packed - count)
         self.size_bytes += change
+        if self.intake is not None:
+            self.size_bytes -= PIECE_BYTES * count
+            return 0
         return change
+
+    @property
+    def segments_there(self) -> int:
+        """How many of its segments are complete."""
+        return self.marks_gone + len(self.marks)
+
+    def segment_start(self, number: int) -> int:
+        """Give the index of the first row of a segment."""
+        before = number - 1 - self.marks_gone
+        if before >= len(self.marks):
+            return self.end
+        return self.marks[before] + 1 if before >= 0 else self.base
+
+    def segment_stop(self, number: int) -> int:
+        """Give the index behind the last row of a segment that is complete."""
+        return self.marks[number - self.marks_gone] + 1
+
+    def next_run(self) -> None:
+        """Note that a run of its stage is over; what comes then belongs to the next."""
+        self.segments += 1
+        self.start = self.cursor.next
+        self.log, self.attempt = None, None
+
+    def _mark(self, row: Row) -> None:
+        """Note an end. A bare one behind the end of a segment begins no other segment."""
+        index = self.end - 1
+        self.closed |= row.end is not None
+        bare = not (row.units or row.text or row.body is not None)
+        if not (bare and self.marks and self.marks[-1] == index - 1):
+            self.marks.append(index)
 
     def pack(self) -> None:
         """Make few rows of many that every running reader has been sent."""
@@ -201,7 +187,7 @@ class Lane:
         rows, at, before = [*self.rows[: self.packed]], self.packed, len(self.rows)
         while at < before:
             stop = self.run_end(at, PACK_ROWS, JOIN_BYTES_MAX)
-            rows.append(_one_of(self.rows[at:stop]))
+            rows.append(one_of(self.rows[at:stop]))
             at = stop
         self.rows = rows
         self.packed = len(rows)
@@ -213,7 +199,7 @@ class Lane:
         rows = self.rows
         first = last = rows[start]
         stop, units, size = start + 1, first.units, len(first.text)
-        while last.body is None and last.end is None and stop < len(rows):
+        while stop < len(rows) and last.body is None and last.end is None and not last.segment_end:
             more = rows[stop]
             units += more.units
             size += len(more.text)
@@ -241,6 +227,8 @@ class Lane:
         self.rows.clear()
         self.feeds.clear()
         self.unfed = self.keepers = 0
+        self.by_segment.clear()
+        self.marks.clear()
         self.base = self.packed = self.size_bytes = 0
 
     def cut(self, index: int) -> None:
@@ -265,6 +253,8 @@ class Lane:
         self.cursor = Cursor()
         self.finish, self.log, self.attempt = None, None, None
         self.closed = self.missing = False
+        self.marks.clear()
+        self.marks_gone = 0
         self.base = self.packed = self.size_bytes = self.delivered = 0
         self.taken_units = self.taken_bytes = self.passed_units = self.passed_bytes = 0
         self.settled_units = self.settled_bytes = self.debt_units = self.debt_bytes = 0
@@ -308,7 +298,7 @@ class Lane:
         return units, size
 
 
-def _one_of(rows: list[Row]) -> Row:
+def one_of(rows: list[Row]) -> Row:
     """Make one row of adjoining ones; a single one stays as it is."""
     first, last = rows[0], rows[-1]
     if first is last:
@@ -324,4 +314,6 @@ def _one_of(rows: list[Row]) -> Row:
         first.visible,
         None,
         last.end,
+        None,
+        last.segment_end,
     )

@@ -18,7 +18,8 @@ def lose_for_attempt(state: State, attempt: Attempt, handle_id: str) -> None:
     error = attempt.error("handle_lost")
     for lane in attempt.group.sources:
         index = _index_of(lane, handle_id)
-        if index is not None and not lane.visible and attempt.running:
+        hidden = not (lane.visible or lane.segmented)
+        if index is not None and hidden and attempt.running:
             _make_again(state, request, lane, index, error)
             return
     fail(state, request, error)
@@ -31,7 +32,8 @@ def lose_for_client(state: State, request: OpenRequest, handle_id: str) -> None:
     """
     error = error_for("handle_lost")
     lane, pos = request.shown.get(handle_id, (None, 0))
-    if lane is None or not lane.direct or request.held or not request.client.mirrors:
+    alone = lane is not None and lane.direct and not lane.segmented
+    if lane is None or not alone or request.held or not request.client.mirrors:
         fail(state, request, error)
     elif request.state is RequestState.RUNNING:
         _set_back(state, request, lane, pos, error)
@@ -51,6 +53,9 @@ def keep_held(state: State, request: OpenRequest, replica: Replica, held: tuple[
                 and (handle.holder_id, handle.incarnation)
                 == (replica.replica_id, replica.incarnation)
             ):
+                if lane.segmented:
+                    fail(state, request, error_for("handle_lost"))
+                    return
                 _make_again(state, request, lane, index, error_for("handle_lost"))
                 break
 

@@ -16,9 +16,11 @@ class LaneLog:
     every position are worth nothing and are dropped.
     """
 
-    __slots__ = ("digest", "ids", "ids_counted", "origin", "origin_pos")
+    __slots__ = ("digest", "ids", "ids_counted", "origin", "origin_pos", "start")
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+        """Where the run began that it is of."""
         self.ids: array[int] | None = None
         self.ids_counted = 0
         """How many of the ids the request's bound counts."""
@@ -28,13 +30,18 @@ class LaneLog:
         """Where the outputs of that input begin."""
 
     @classmethod
-    def begun(cls, contract: ResumeContract, modality: Modality, next_pos: int) -> "LaneLog | None":
-        """Make the log of a lane of which nothing was kept before; None where none is needed."""
-        log = cls()
+    def begun(
+        cls, contract: ResumeContract, modality: Modality, next_pos: int, start: int = 0
+    ) -> "LaneLog | None":
+        """Make the log of a lane of which nothing was kept before; None where none is needed.
+
+        `start` is where the present run of its stage began.
+        """
+        log = cls(start)
         if contract is ResumeContract.TOKENS and modality is Modality.TEXT:
-            log.ids = array("I") if next_pos == 0 else None
+            log.ids = array("I") if next_pos == start else None
         elif contract in (ResumeContract.REPLAY, ResumeContract.PER_INPUT):
-            log.digest = LaneDigest() if next_pos == 0 else LaneDigest(b"")
+            log.digest = LaneDigest() if next_pos == start else LaneDigest(b"")
         else:
             return None
         return log
@@ -42,13 +49,16 @@ class LaneLog:
     @classmethod
     def given(cls, lane: LaneJournal) -> "LaneLog":
         """Make the log of a lane that another owner journaled."""
-        log = cls()
-        if lane.ids and len(lane.ids) == lane.next:
+        log = cls(lane.segment_pos)
+        if lane.ids and len(lane.ids) == lane.next - lane.segment_pos:
             log.ids = array("I", lane.ids)
+        elif lane.next == lane.segment_pos:
+            log.ids = array("I") if lane.segments else None
         if covers(lane.rows, lane.next):
             log.digest = LaneDigest()
             for row in lane.rows:
-                log.digest.add(row)
+                if row.pos >= lane.segment_pos:
+                    log.digest.add(row)
         else:
             log.digest = LaneDigest(lane.digest)
         return log
@@ -57,7 +67,11 @@ class LaneLog:
         """Take the next output of the lane."""
         ids = self.ids
         if ids is not None and row.units:
-            if row.ids is not None and len(row.ids) == row.units and len(ids) == row.pos:
+            if (
+                row.ids is not None
+                and len(row.ids) == row.units
+                and len(ids) == row.pos - self.start
+            ):
                 ids.extend(row.ids)
             else:
                 self.ids = None
@@ -86,14 +100,18 @@ def covers(rows: list[Row], next_pos: int) -> bool:
 
 
 def tail_of(lane: int, next_pos: int, log: LaneLog | None, contract: ResumeContract) -> LaneJournal:
-    """Tell a worker where a lane stands, with what the contract needs of what was before."""
+    """Tell a worker where a lane stands, with what the contract needs of what was before.
+
+    Positions are those of its present run, which is all that a worker knows of.
+    """
+    start = 0 if log is None else log.start
     mark = LaneJournal(lane=lane, next=next_pos)
     if log is None or next_pos == 0:
         return mark
     if contract is ResumeContract.TOKENS:
         mark.ids = [*log.ids] if log.ids is not None else []
     elif contract is ResumeContract.PER_INPUT:
-        mark.next = log.origin_pos
+        mark.next = log.origin_pos - start
     elif log.digest is not None:
         mark.digest = log.digest.value
     return mark

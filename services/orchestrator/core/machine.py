@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.core import attempts, control, hollow, leaving, membership, opening
+from services.orchestrator.core import (
+    attempts,
+    control,
+    hollow,
+    interactions,
+    leaving,
+    membership,
+    opening,
+)
 from services.orchestrator.core.effects import Effect, PublishedModel, RenewHandles
 from services.orchestrator.core.ending import complete, finish_stopped, release_handles
 from services.orchestrator.core.events import (
@@ -28,6 +36,9 @@ from services.orchestrator.core.events import (
     HandedBack,
     HandleLost,
     InputCreditGranted,
+    InputsAppended,
+    InteractAsked,
+    Interacted,
     Opened,
     ReplicaAttached,
     ReplicaListed,
@@ -45,6 +56,7 @@ from services.orchestrator.core.request import OpenRequest
 from services.orchestrator.core.routing import advance, join_due
 from services.orchestrator.core.settings import CoreSettings
 from services.orchestrator.core.state import State
+from services.orchestrator.core.streaming import take_inputs
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import (
     Counts,
@@ -80,6 +92,9 @@ class Orchestrator:
             HandedBack: self._handed_back,
             HandleLost: self._handle_lost,
             InputCreditGranted: self._input_credit_granted,
+            InputsAppended: self._inputs_appended,
+            InteractAsked: self._interact_asked,
+            Interacted: self._interacted,
             Opened: self._opened,
             ReplicaAttached: self._replica_attached,
             ReplicaListed: self._replica_listed,
@@ -171,6 +186,7 @@ class Orchestrator:
             "held": len(state.held),
             "controls": len(state.controls),
             "waiting": sum(admission.waiting for admission in state.admissions.values()),
+            "idle": sum(admission.idle for admission in state.admissions.values()),
             "input_bytes": sum(admission.input_bytes for admission in state.admissions.values()),
             "client_slots": sum(len(client.requests) for client in state.clients.values()),
             "attempts": sum(len(replica.attempts) for replica in state.replicas.values()),
@@ -208,6 +224,16 @@ class Orchestrator:
 
     def _request_abort_asked(self, event: RequestAbortAsked) -> None:
         opening.abort_by_id(self._state, event)
+
+    def _inputs_appended(self, event: InputsAppended) -> None:
+        client = self._state.clients.get(event.link)
+        if client is not None:
+            take_inputs(self._state, client, event.rows)
+
+    def _interact_asked(self, event: InteractAsked) -> None:
+        client = self._state.clients.get(event.link)
+        if client is not None:
+            interactions.ask(self._state, client, event)
 
     def _credit_granted(self, event: CreditGranted) -> None:
         client = self._state.clients.get(event.link)
@@ -299,6 +325,11 @@ class Orchestrator:
             leaving.drop(self._state, request, "It was fenced.", release=False)
         elif event.epoch == request.epoch and request.state is RequestState.RUNNING:
             hollow.keep_held(self._state, request, replica, event.held)
+
+    def _interacted(self, event: Interacted) -> None:
+        replica = self._state.replicas.get(event.link)
+        if replica is not None:
+            interactions.take_answer(self._state, replica, event)
 
     def _input_credit_granted(self, event: InputCreditGranted) -> None:
         replica = self._state.replicas.get(event.link)

@@ -160,7 +160,7 @@ def _has_work(state: State, replica: Replica) -> bool:
 
 def _waits(state: State, attempt: Attempt) -> bool:
     """Whether an attempt may be waiting: it has got all there is of an input, or little credit."""
-    if any(f.next == f.lane.end and not f.lane.closed for f in attempt.feeds.values()):
+    if any(feed.starved for feed in attempt.feeds.values()):
         return True
     units = size = 0
     for lane in attempt.lanes.values():

@@ -26,6 +26,7 @@ from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict, Wishes
 from services.orchestrator.core.state import State
+from services.orchestrator.core.streaming import check_inputs, keep_given
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
@@ -89,6 +90,7 @@ def open_request(state: State, event: Opened) -> None:
         state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
     take_over(request, event.journal)
+    keep_given(request, event.inputs)
     holding.hold(state, request)
     admit(state, state.admissions[plan.pipeline.name])
 
@@ -96,7 +98,7 @@ def open_request(state: State, event: Opened) -> None:
 def _enter(
     state: State, event: Opened, client: Client, plan: Plan, input_bytes: int
 ) -> OpenRequest:
-    left_s = event.deadline_left_s
+    left_s, settings = event.deadline_left_s, state.settings
     if not isfinite(left_s) or left_s == 0:
         left_s = plan.pipeline.deadline_s
     state.requests_seen += 1
@@ -116,6 +118,7 @@ def _enter(
         priority=event.request.priority,
         wishes=Wishes(event.request.params, event.request.stage_params),
         prefix=_prefix(state, event, plan),
+        input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
     )
     state.note(request, Kind.OPENED)
     client.requests[event.slot] = request
@@ -273,8 +276,11 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     if event.deadline_left_s < 0:
         raise MeshError(error_for("deadline_exceeded"))
     context_tokens = {name: pool.context_tokens for name, pool in state.pools.items()}
+    check_inputs(event.inputs)
     takes = {name: pool.card.params for name, pool in state.pools.items() if pool.card is not None}
-    plan = state.door.enter(event.request, context_tokens=context_tokens, takes=takes)
+    plan = state.door.enter(
+        event.request, context_tokens=context_tokens, takes=takes, streamed=event.streamed
+    )
     input_bytes = request_bytes(event.request)
     _check_adapter(state, plan, event.request.adapter)
     holding.check(state, plan, again=event.epoch > 1)

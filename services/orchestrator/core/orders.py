@@ -3,6 +3,7 @@
 from services.orchestrator.core.effects import (
     AbortAttempt,
     AnswerControl,
+    AnswerInteraction,
     AnswerUnknown,
     AskWorker,
     DropRequest,
@@ -17,6 +18,7 @@ from services.orchestrator.core.effects import (
     ResetLanes,
     SayGoAway,
     SendGrants,
+    SendPrompt,
     SendRows,
     SubmitAttempts,
 )
@@ -25,7 +27,8 @@ from stagemesh.link.core import Grant, Row
 __all__ = ["Orders", "ToClient", "ToWorker"]
 
 ToClient = (
-    AnswerUnknown
+    AnswerInteraction
+    | AnswerUnknown
     | DropRequest
     | EndRequest
     | HandBackRequest
@@ -33,7 +36,7 @@ ToClient = (
     | ResetLanes
     | SayGoAway
 )
-ToWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles | SubmitAttempts
+ToWorker = AbortAttempt | FenceRequest | ReleaseHandles | RenewHandles | SendPrompt | SubmitAttempts
 
 
 class Orders:
@@ -68,6 +71,14 @@ class Orders:
             self._to_workers.append(SendRows(link=link, rows=rows))
         return rows
 
+    def client_grant(self, link: int, grant: Grant) -> None:
+        """Let a client give more of its input."""
+        grants = self._grants.get(link)
+        if grants is None:
+            grants = self._grants[link] = []
+            self._to_clients.append(SendGrants(link=link, grants=grants))
+        grants.append(grant)
+
     def grant(self, link: int, grant: Grant) -> None:
         """Let a worker send more."""
         grants = self._grants.get(link)
@@ -77,8 +88,9 @@ class Orders:
         grants.append(grant)
 
     def to_client(self, effect: ToClient) -> None:
-        """Add an effect for a client; later rows of its link come after it."""
+        """Add an effect for a client; later rows and grants of its link come after it."""
         self._rows.pop(effect.link, None)
+        self._grants.pop(effect.link, None)
         self._to_clients.append(effect)
 
     def to_worker(self, effect: ToWorker) -> None:

@@ -18,13 +18,20 @@ from services.orchestrator.core.flow import PACK_ROWS, Lane
 from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import AttemptState, RequestState
 from services.orchestrator.core.replicas import Replica
-from services.orchestrator.core.request import ID_BYTES, Attempt, OpenRequest
+from services.orchestrator.core.request import (
+    ID_BYTES,
+    Attempt,
+    Group,
+    OpenRequest,
+    Standing,
+)
+from services.orchestrator.core.starting import leave_segments
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import NO_SOURCE, Grant, Row, Step, row_cost
-from stagemesh.outcome import End, error_for
+from stagemesh.outcome import End, FinishReason, error_for
 
-__all__ = ["grant_client", "take_rows"]
+__all__ = ["end_segments", "grant_client", "take_rows"]
 
 SHOWN_MAX: Final = 1024
 
@@ -40,6 +47,9 @@ def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
                 late_row(state, replica, attempt, row)
             continue
         lane = attempt.lanes.get(row.lane)
+        end = row.end
+        if lane is not None and lane.segmented:
+            _in_segment(lane, row)
         if lane is None or lane.cursor.check(row) is not accept:
             _out_of_order(state, attempt, lane, row)
             continue
@@ -48,7 +58,6 @@ def take_rows(state: State, replica: Replica, rows: list[Row]) -> None:
         log = lane.log
         if log is not None:
             log.add(row)
-        end = row.end
         if lane.direct:
             _pass_on(state, attempt, lane, row)
         else:
@@ -74,7 +83,8 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     state.orders.client_rows(request.client.link).append(row)
     lane.delivered += row.units
     totals = attempt.meter.took(units, size)
-    if totals is not None and (row.end is None or len(attempt.open_lanes) > 1):
+    over = row.end is not None or row.segment_end
+    if totals is not None and not (over and len(attempt.open_lanes) == 1):
         state.orders.grant(attempt.replica.link, Grant(attempt.slot, NO_SOURCE, *totals))
         _count_ids(state, request, lane)
 
@@ -179,7 +189,7 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
 
 def _feed_on(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
     """Keep a row for those who read it, and send it to those who run."""
-    if not (lane.unfed or lane.keepers or lane.feeds):
+    if not (lane.unfed or lane.keepers or lane.feeds or lane.by_segment):
         return
     request.journal_bytes += lane.keep(row)
     for feed in lane.feeds:
@@ -236,13 +246,37 @@ def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
         state.touch(request)
 
 
+def _in_segment(lane: Lane, row: Row) -> None:
+    """Put a row of one run where it stands in its lane; the end of the run is none of the lane."""
+    row.pos += lane.start
+    row.origin = None  # It names units of the segment, which mean nothing to anybody else.
+    if row.end is not None:
+        row.end, row.segment_end = None, True
+
+
+def end_segments(state: State, group: Group) -> None:
+    """End the lane of a group that had all segments of its input, as its last run ended."""
+    request, lane = group.request, group.lanes[0]
+    reason = FinishReason.STOP if lane.finish is None else lane.finish.finish_reason
+    row = Row(0, lane.number, lane.cursor.next, 0, end=End(finish_reason=reason))
+    lane.cursor.check(row)
+    lane.finish = row.end
+    group.standing = Standing.OVER
+    group.release_inputs()
+    leave_segments(group)
+    if lane.visible:
+        request.lanes_left -= 1
+    _route(state, request, lane, row)
+    state.touch(request)
+
+
 def _end_lane(state: State, attempt: Attempt, lane: Lane, end: End) -> None:
     request = attempt.group.request
     take_usage(request, end.usage, end.timings)
     attempt.timings = end.timings
     lane.finish = end
     attempt.open_lanes.discard(lane.number)
-    if lane.visible:
+    if lane.visible and not lane.segmented:
         request.lanes_left -= 1
     if not attempt.open_lanes:
         finish_attempt(state, attempt)

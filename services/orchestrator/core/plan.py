@@ -6,15 +6,20 @@ replica, in one submission.
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from services.orchestrator.core.effects import SourceOrder
 from stagemesh.errors import unsupported
+from stagemesh.link.core import REQUEST_SOURCE
 from stagemesh.media import Modality, lane_of
 from stagemesh.pipeline import Edge, EdgeMode, Pipeline, Stage
 
-__all__ = ["GroupPlan", "Plan", "Planner", "RolePlan", "compile_plan"]
+__all__ = ["CLIENT_STAGE", "GroupPlan", "Plan", "Planner", "RolePlan", "compile_plan"]
+
+CLIENT_STAGE: Final = "input"
+"""What a stage's source is called that its client gives piece by piece."""
 
 
 class RolePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +30,7 @@ class RolePlan(msgspec.Struct, frozen=True, kw_only=True):
     lanes: tuple[int, ...]
 
 
-class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPlan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One choice of a stage with its companions."""
 
     stage: Stage
@@ -38,10 +43,23 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """How many engine slots it takes."""
         return len(self.roles)
 
+    @cached_property
+    def segmented(self) -> bool:
+        """Whether it runs once for each segment of one of its inputs."""
+        return any(source.mode is EdgeMode.SEGMENT for source in self.sources)
+
     @property
     def stream_inputs(self) -> int:
         """How many of its inputs come piece by piece."""
         return sum(source.mode is EdgeMode.STREAM for source in self.sources)
+
+    def reads_segments(self, lane: int) -> bool:
+        """Whether it runs once for each segment of a lane."""
+        return any(s.lane == lane and s.mode is EdgeMode.SEGMENT for s in self.sources)
+
+    def reads_stream(self, lane: int) -> bool:
+        """Whether it reads a lane piece by piece."""
+        return any(s.lane == lane and s.mode is EdgeMode.STREAM for s in self.sources)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -51,6 +69,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     choices: int
     groups: tuple[GroupPlan, ...]
     visible: frozenset[int]
+
+    @property
+    def streamed(self) -> bool:
+        """Whether some stage hears the client as it speaks, or by segments."""
+        return REQUEST_SOURCE in self.readers
 
     @cached_property
     def readers(self) -> Mapping[int, tuple[int, ...]]:
@@ -62,12 +85,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return readers
 
 
+_Key = tuple[str, frozenset[Modality], int, frozenset[Modality], bool]
+
+
 class Planner:
     """Compiles plans, and keeps those that were asked for lately."""
 
     def __init__(self, plans_max: int = 1024) -> None:
         self._plans_max = plans_max
-        self._plans: dict[tuple[str, frozenset[Modality], int, frozenset[Modality]], Plan] = {}
+        self._plans: dict[_Key, Plan] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -79,13 +105,16 @@ class Planner:
         modalities: Iterable[Modality],
         choices: int,
         inputs: frozenset[Modality],
+        streamed: bool = False,
     ) -> Plan:
         """Give the plan for a request; see `compile_plan`."""
         wanted = frozenset(modalities)
-        key = (pipeline.name, wanted, choices, inputs)
+        key = (pipeline.name, wanted, choices, inputs, streamed)
         plan = self._plans.get(key)
         if plan is None:
-            plan = compile_plan(pipeline, modalities=wanted, choices=choices, inputs=inputs)
+            plan = compile_plan(
+                pipeline, modalities=wanted, choices=choices, inputs=inputs, streamed=streamed
+            )
             if len(self._plans) >= self._plans_max:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
@@ -98,11 +127,15 @@ def compile_plan(
     modalities: frozenset[Modality],
     choices: int,
     inputs: frozenset[Modality],
+    streamed: bool = False,
 ) -> Plan:
     """Cut a pipeline down to what the wanted modalities need; none named means all that can be.
 
+    With `streamed` the client gives its input piece by piece.
+
     Raises:
-        MeshError: If a wanted modality cannot be had, or not in several choices.
+        MeshError: If a wanted modality cannot be had, or not in several choices, or nothing that is
+            needed reads a streamed input.
     """
     present = _present(pipeline, inputs)
     outputs = _wanted_outputs(pipeline, modalities, present)
@@ -110,7 +143,9 @@ def compile_plan(
     fanned = _fanned(pipeline, needed)
     if choices > 1 and not fanned.issuperset(outputs.values()):
         raise unsupported(f"{pipeline.name} gives one choice only.", param="n")
-    return _Compiler(pipeline, outputs, needed, fanned, choices).plan()
+    if streamed and not any(stage.streamed for stage in needed):
+        raise unsupported(f"{pipeline.name} takes no streamed input.", param="model")
+    return _Compiler(pipeline, outputs, needed, fanned, choices, streamed=streamed).plan()
 
 
 def _present(pipeline: Pipeline, inputs: frozenset[Modality]) -> frozenset[int]:
@@ -173,6 +208,8 @@ class _Compiler:
         needed: tuple[Stage, ...],
         fanned: frozenset[int],
         choices: int,
+        *,
+        streamed: bool,
     ) -> None:
         self._pipeline = pipeline
         self._outputs = outputs
@@ -180,6 +217,7 @@ class _Compiler:
         self._running = {stage.index for stage in needed}
         self._fanned = fanned
         self._choices = choices
+        self._streamed = streamed
 
     def plan(self) -> Plan:
         groups = [
@@ -221,6 +259,8 @@ class _Compiler:
             if edge.stage in self._running
             for source in self._sources(edge, choice)
         ]
+        if self._streamed and stage.streamed is not None:
+            sources.insert(0, _client_source(stage.streamed, choice))
         return GroupPlan(stage=stage, choice=choice, roles=tuple(roles), sources=tuple(sources))
 
     def _role(
@@ -238,8 +278,19 @@ class _Compiler:
                 lane=lane_of(edge.stage, number * self._choices + role, edge.modality),
                 stage=source.name,
                 companion=name,
-                mode=edge.mode,
+                mode=edge.mode if self._streamed else _unsegmented(edge.mode),
                 choice=choice,
             )
             for number, name in enumerate(names)
         ]
+
+
+def _unsegmented(mode: EdgeMode) -> EdgeMode:
+    """Give how an edge is read where the input is all there at once, as one segment."""
+    return EdgeMode.WHOLE if mode is EdgeMode.SEGMENT else mode
+
+
+def _client_source(mode: EdgeMode, choice: int) -> SourceOrder:
+    return SourceOrder(
+        lane=REQUEST_SOURCE, stage=CLIENT_STAGE, companion="", mode=mode, choice=choice
+    )

@@ -1,6 +1,5 @@
 """What the core knows of replicas."""
 
-from collections import OrderedDict
 from enum import IntEnum
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -9,6 +8,7 @@ import msgspec
 
 from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.contracts import ResumeContract
+from services.orchestrator.core.strangers import Strangers
 from services.orchestrator.core.tickets import TicketQueue
 from services.orchestrator.core.wills import NO_WILL
 from stagemesh.control import OPEN, ControlSupport, Gate
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from services.orchestrator.core.timers import Timer
 
 __all__ = ["LoadReport", "Replica", "ReplicaPool", "WorkerCard", "WorkerState"]
-
-STRANGERS_MAX: Final = 1024
 
 
 class WorkerState(IntEnum):
@@ -48,6 +46,8 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     output_modalities: frozenset[Modality] = frozenset()
     slots: int = 1
     context_tokens_max: int = 0
+    interactions: bool = False
+    """Whether it takes another prompt for what it is making."""
     resume_contract: ResumeContract = ResumeContract.NONE
     deterministic: bool = False
     params: frozenset[str] = frozenset()
@@ -119,7 +119,7 @@ class Replica:
         self.attempts: dict[int, Attempt] = {}
         self.leftovers: dict[int, set[int]] = {}
         self.tickets = TicketQueue()
-        self.strangers: OrderedDict[int, None] = OrderedDict()
+        self.strangers = Strangers()
 
     @property
     def in_flight(self) -> int:
@@ -164,15 +164,6 @@ class Replica:
     def reported(self, load: LoadReport) -> None:
         """Take note of a load report; what is not ours there is others'."""
         self.others = max(0, load.running + load.waiting - self.in_flight)
-
-    def is_stranger(self, slot: int) -> bool:
-        """Tell once for each slot that it means nothing here; only the last ones are remembered."""
-        if slot in self.strangers:
-            return False
-        self.strangers[slot] = None
-        if len(self.strangers) > STRANGERS_MAX:
-            self.strangers.popitem(last=False)
-        return True
 
 
 class ReplicaPool:

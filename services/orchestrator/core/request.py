@@ -1,13 +1,16 @@
 """One open request: its groups, their attempts, its lanes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.clients import NO_WISHES, Client, Verdict, Wishes
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.history import History
+from services.orchestrator.core.intake import Intake
+from services.orchestrator.core.interactions import Prompt
 from services.orchestrator.core.loss import Loss, Way
 from services.orchestrator.core.moves import (
     ATTEMPT_MOVES,
@@ -22,10 +25,10 @@ from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
 from services.orchestrator.core.replicas import Replica, WorkerCard
 from services.orchestrator.core.tickets import Ticket
 from services.orchestrator.core.timers import Timer
-from stagemesh.link.core import Meter, Sender
-from stagemesh.media import Params, split_lane
-from stagemesh.outcome import ErrorInfo, Outcome, Timings, Usage, error_for
-from stagemesh.pipeline import Stage
+from stagemesh.link.core import REQUEST_SOURCE, Meter, Sender
+from stagemesh.media import Modality, split_lane
+from stagemesh.outcome import ErrorInfo, Timings, Usage, error_for
+from stagemesh.pipeline import EdgeMode, Stage
 
 __all__ = [
     "Attempt",
@@ -41,36 +44,6 @@ __all__ = [
 
 
 ID_BYTES: Final = 4
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """One client link, and its open requests by slot."""
-
-    link: int
-    window_units: int
-    window_bytes: int
-    mirrors: bool = False
-    """It keeps the journal, and opens its requests elsewhere when this process is lost."""
-    requests: dict[int, "OpenRequest"] = field(default_factory=dict)
-
-
-@dataclass(slots=True, frozen=True)
-class Verdict:
-    """How a request is going to end."""
-
-    outcome: Outcome
-    error: ErrorInfo | None
-
-
-class Wishes(NamedTuple):
-    """What a client tunes: for the request as a whole, and at stages by their names."""
-
-    params: Params = Params()
-    by_stage: Mapping[str, Params] = {}
-
-
-_NO_WISHES: Final = Wishes()
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +142,8 @@ class Group:
     """Of each role that a replica was lost with: how often in a row, and at which position."""
     cause: ErrorInfo | None = None
     """Of its last loss."""
+    prompts: list[Prompt] = field(default_factory=list)
+    """The changes of its prompt that it was given in its present run."""
     lanes: tuple[Lane, ...] = ()
     sources: tuple[Lane, ...] = ()
 
@@ -199,6 +174,20 @@ class Group:
         return min(1, self.wanted) if self.stage.apart else self.wanted
 
     @property
+    def segment(self) -> int:
+        """Which segment of its input it is at, where it runs once for each: it has one lane."""
+        return self.lanes[0].segments
+
+    @property
+    def kept_sources(self) -> list[Lane]:
+        """The lanes that it may have to be sent from the start: not those it reads by segments."""
+        return [
+            lane
+            for source, lane in zip(self.plan.sources, self.sources, strict=True)
+            if source.mode is not EdgeMode.SEGMENT
+        ]
+
+    @property
     def idle_roles(self) -> list[RolePlan]:
         """The roles that have not given everything and that nobody works on."""
         busy = {attempt.role.role for attempt in self.attempts if attempt.running}
@@ -208,6 +197,11 @@ class Group:
             for role in self.plan.roles
             if role.role not in busy and not all(lanes[n].cursor.ended for n in role.lanes)
         ]
+
+    @property
+    def running(self) -> bool:
+        """Whether some worker has it."""
+        return any(attempt.running for attempt in self.attempts)
 
     def live(self) -> list[Attempt]:
         """Give its attempts that hold an engine slot."""
@@ -233,21 +227,21 @@ class Group:
         """Note that it does not run, so that its sources keep what it has not been sent."""
         if not self.unfed:
             self.unfed = True
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.unfed += 1
 
     def keep_inputs(self) -> None:
         """Note that it may have to be sent its sources again after all."""
         if not self.keeping:
             self.keeping = True
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.keepers += 1
 
     def release_inputs(self) -> None:
         """Note that it never has to be sent its sources again."""
         if self.keeping:
             self.keeping = False
-            for lane in self.sources:
+            for lane in self.kept_sources:
                 lane.keepers -= 1
                 self.request.journal_bytes += lane.trim()
 
@@ -258,10 +252,10 @@ class OpenRequest:
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s", "deadline_timer",
         "end_timer", "epoch", "first_output_s", "groups", "history", "holders", "homes",
-        "input_bytes", "journal_bytes", "lanes", "lanes_left", "live", "number", "opened_s",
-        "partials", "plan", "prefix", "priority", "prompt", "renewal_timer", "request_id", "sender",
-        "serial", "shown", "slot", "slow_timer", "started", "state", "stuck_since_s", "tenant",
-        "unrecoverable", "verdict", "wishes",
+        "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
+        "opened_s", "partials", "plan", "prefix", "priority", "prompt", "prompts_seen",
+        "renewal_timer", "request_id", "sender", "serial", "shown", "slot", "slow_timer", "started",
+        "state", "stuck_since_s", "tenant", "unrecoverable", "verdict", "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -280,8 +274,9 @@ class OpenRequest:
         serial: int = 0,
         tenant: str = "default",
         priority: int = 0,
-        wishes: Wishes = _NO_WISHES,
+        wishes: Wishes = NO_WISHES,
         prefix: bytes = b"",
+        input_window: tuple[int, int] | None = None,
     ) -> None:
         self.number = number
         self.serial = serial
@@ -293,6 +288,8 @@ class OpenRequest:
         self.plan = plan
         self.body = body
         self.input_bytes = input_bytes
+        self.intake = None if input_window is None else Intake.begun(self, input_window)
+        """Of a client that gives its input piece by piece."""
         self.opened_s = opened_s
         self.deadline_s = deadline_s
         self.tenant = tenant
@@ -309,6 +306,8 @@ class OpenRequest:
         self.unrecoverable = False
         """Its journal is over its bound: the next loss ends it."""
         self.prompt = Usage()
+        self.prompts_seen: set[str] = set()
+        """The ids of changes of the prompt; see `interactions`."""
         self.compute_s = 0.0
         self.homes: dict[str, Replica] = {}
         self.holders: dict[Replica, bool] = {}
@@ -341,9 +340,10 @@ class OpenRequest:
 
     @property
     def measured_bytes(self) -> int:
-        """What its lanes keep, counted anew."""
+        """What its lanes keep, counted anew; a streamed input has a bound of its own."""
         ids = sum(lane.log.ids_counted for lane in self.lanes.values() if lane.log is not None)
-        return ID_BYTES * ids + sum(lane.size_bytes for lane in self.lanes.values())
+        kept = sum(lane.size_bytes for lane in self.lanes.values() if lane.intake is None)
+        return ID_BYTES * ids + kept
 
     def give_up_recovery(self) -> None:
         """Keep nothing that only another attempt would need: the next loss ends the request."""
@@ -364,19 +364,35 @@ class OpenRequest:
         return self.sender.held_units > 0 or self.sender.held_bytes > 0
 
     def _make_lanes(self) -> dict[int, Lane]:
-        readers = self.plan.readers
         lanes: dict[int, Lane] = {}
         for group in self.groups:
             for role in group.plan.roles:
                 for number in role.lanes:
-                    lanes[number] = Lane(
-                        number=number,
-                        modality=split_lane(number).modality,
-                        visible=number in self.plan.visible,
-                        direct=number not in readers,
-                        unfed=len(readers.get(number, ())),
-                        keepers=len(readers.get(number, ())),
-                    )
+                    lanes[number] = self._make_lane(number, split_lane(number).modality)
+                    lanes[number].segmented = group.plan.segmented
+        if self.intake is not None:
+            lane = lanes[REQUEST_SOURCE] = self._make_lane(REQUEST_SOURCE, Modality.TEXT)
+            lane.intake = self.intake
+            self.intake.paced_by = [
+                group for group in self.groups if group.plan.reads_stream(REQUEST_SOURCE)
+            ]
+        for group in self.groups:
             group.lanes = tuple(lanes[n] for role in group.plan.roles for n in role.lanes)
             group.sources = tuple(lanes[source.lane] for source in group.plan.sources)
         return lanes
+
+    def _make_lane(self, number: int, modality: Modality) -> Lane:
+        """Make a lane, and note who reads it, and how."""
+        readers = [self.groups[at] for at in self.plan.readers.get(number, ())]
+        by_segment = [group for group in readers if group.plan.reads_segments(number)]
+        kept_for = len(readers) - len(by_segment)
+        return Lane(
+            number=number,
+            modality=modality,
+            visible=number in self.plan.visible,
+            direct=not readers and number != REQUEST_SOURCE,
+            unfed=kept_for,
+            keepers=kept_for,
+            packs=not by_segment,
+            by_segment=by_segment,
+        )

@@ -8,6 +8,7 @@ from services.orchestrator.core.effects import ResetLanes
 from services.orchestrator.core.ending import fail, set_aside
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.history import Kind
+from services.orchestrator.core.interactions import pending
 from services.orchestrator.core.journal import tail_of
 from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Way
@@ -36,8 +37,9 @@ def prepare(state: State, group: Group, card: WorkerCard) -> bool:
 
 def way_of(state: State, group: Group, card: WorkerCard) -> Way | None:
     """Give the way in which a replica of this kind can go on with a group; None if it cannot."""
-    contract = effective(card)
-    held = all(lane.held for lane in group.sources) and not group.request.unrecoverable
+    contract = _contract(group, card)
+    held = all(lane.held for lane in group.kept_sources) and not group.request.unrecoverable
+    held = held and not any(lane.missing for lane in group.sources)
     if contract is ResumeContract.NONE or not held:
         return None
     lanes = [group.request.lanes[n] for role in group.idle_roles for n in role.lanes]
@@ -49,9 +51,17 @@ def way_of(state: State, group: Group, card: WorkerCard) -> Way | None:
     return way
 
 
+def _contract(group: Group, card: WorkerCard) -> ResumeContract:
+    """Give the contract that holds for a group: with a prompt that nobody answered, no replay."""
+    contract = effective(card)
+    if contract is not ResumeContract.NONE and pending(group):
+        return ResumeContract.RESTART
+    return contract
+
+
 def _way_on(group: Group, lanes: list[Lane], card: WorkerCard) -> Way | None:
     """Give the way on behind what lanes have given; None if there is none."""
-    contract = effective(card)
+    contract = _contract(group, card)
     if contract is ResumeContract.TOKENS and all(map(_known_by_ids, lanes)):
         return Way(contract)
     if contract is ResumeContract.PER_INPUT and card.deterministic:
@@ -67,8 +77,8 @@ def marks_of(attempts: list[Attempt], way: Way) -> tuple[LaneJournal, ...]:
         return ()
     marks = []
     for lane in lanes:
-        mark = tail_of(lane.number, lane.cursor.next, lane.log, way.contract)
-        mark.end = lane.finish
+        mark = tail_of(lane.number, lane.cursor.next - lane.start, lane.log, way.contract)
+        mark.end = lane.finish if lane.cursor.ended else None
         marks.append(mark)
     return tuple(marks)
 
@@ -77,7 +87,8 @@ def _known_by_ids(lane: Lane) -> bool:
     if lane.modality is not Modality.TEXT:
         return not lane.begun
     ids = None if lane.log is None else lane.log.ids
-    return not lane.cursor.next or (ids is not None and len(ids) == lane.cursor.next)
+    given = lane.cursor.next - lane.start
+    return not given or (ids is not None and len(ids) == given)
 
 
 def _input_start(group: Group, lanes: list[Lane]) -> int | None:
@@ -99,8 +110,8 @@ def _resettable(state: State, group: Group) -> bool:
     groups = _with_downstream(group)
     own = {lane.number for one in groups for lane in one.lanes}
     for one in groups:
-        if any(lane.visible and lane.begun for lane in one.lanes):
-            return False
+        if any(lane.segments or (lane.visible and lane.begun) for lane in one.lanes):
+            return False  # What earlier runs gave is not to be given again.
         if not all(lane.held for lane in one.sources if lane.number not in own):
             return False
         card = one.card or state.pool_of(one).card

@@ -11,14 +11,16 @@ import msgspec
 from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped, stop
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.outputs import end_segments
 from services.orchestrator.core.placing import pend, redrive
 from services.orchestrator.core.plan import RolePlan
 from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing, Verdict
 from services.orchestrator.core.resuming import prepare
+from services.orchestrator.core.starting import can_start, wants_more, was_last
 from services.orchestrator.core.state import State
+from services.orchestrator.core.streaming import hand_on, rest
 from services.orchestrator.core.timers import Due
 from stagemesh.outcome import ErrorInfo, Outcome, error_for
-from stagemesh.pipeline import EdgeMode
 
 __all__ = ["advance", "join_due"]
 
@@ -37,15 +39,28 @@ def advance(state: State, request: OpenRequest) -> None:
     if request.state is not RequestState.RUNNING:
         return
     _drop_unneeded(state, request)
+    intake = request.intake
+    if (intake is None or hand_on(state, request, intake)) and not _start(state, request):
+        return
+    if intake is not None:
+        rest(state, request, intake)
+    if not request.lanes_left and not request.held:
+        _end(state, request)
+
+
+def _start(state: State, request: OpenRequest) -> bool:
+    """Let those groups want slots that can begin or go on; False if the request had to fail."""
     for group in request.groups:
         _mind_companions(state, group)
         if group.standing is Standing.LOST:
             if not _recover(state, group):
-                return
-        elif group.standing is Standing.WAITING and _can_start(group):
-            pend(state, group)
-    if not request.lanes_left and not request.held:
-        _end(state, request)
+                return False
+        elif group.standing is Standing.WAITING:
+            if can_start(group):
+                pend(state, group)
+            elif group.plan.segmented and was_last(group):
+                end_segments(state, group)
+    return True
 
 
 def join_due(state: State, group: Group) -> None:
@@ -98,7 +113,7 @@ def _recover(state: State, group: Group) -> bool:
     card = group.card or state.pool_of(group).card
     if card is not None and not prepare(state, group, card):
         return False
-    return not _can_start(group) or redrive(state, group, free=group.free)
+    return not can_start(group) or redrive(state, group, free=group.free)
 
 
 def _count_loss(state: State, group: Group, loss: Loss) -> ErrorInfo | None:
@@ -140,18 +155,7 @@ def _wants(reader: Group, lane: Lane) -> bool:
     """Whether a group still has to be sent something of a lane."""
     if reader.standing is not Standing.LIVE:
         return True
-    feeds = [attempt.feeds.get(lane.number) for attempt in reader.attempts]
-    return any(feed is not None and not feed.complete for feed in feeds)
-
-
-def _can_start(group: Group) -> bool:
-    """Whether whole inputs are complete and streams have begun, as far as it may be sent them."""
-    for source, lane in zip(group.plan.sources, group.sources, strict=True):
-        if lane.closed:
-            continue
-        if source.mode is EdgeMode.WHOLE or not lane.end:
-            return False
-    return True
+    return wants_more(reader, lane)
 
 
 def _end(state: State, request: OpenRequest) -> None:

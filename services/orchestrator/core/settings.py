@@ -33,8 +33,11 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     door: DoorLimits = DoorLimits()
     window_units: int = WINDOW_UNITS
     window_bytes: int = WINDOW_BYTES
-    """What a worker may send of an attempt at first: as this orchestrator's Hello tells it."""
+    """What a worker may send of an attempt, and a client of its streamed input, at first: as this
+    orchestrator's Hello tells it."""
     journal_bytes_max: int = 4 * _MIB
+    input_log_bytes_max: int = 16 * _MIB
+    """What is kept of one client's streamed input, for stages that begin later or once more."""
     tombstones_max: int = 100_000
     refusals_max: int = 10_000
     """How many aborts by ids that nobody knows are remembered."""

@@ -6,8 +6,10 @@ Choices of one stage that fit beside it go in the same submission.
 from services.orchestrator.core.contracts import ResumeContract, effective
 from services.orchestrator.core.credit import pump_feed
 from services.orchestrator.core.effects import PlaceNotice, RoleOrder, SubmitAttempts
-from services.orchestrator.core.flow import Feed, Lane
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.history import Kind
+from services.orchestrator.core.interactions import applied, give_again
 from services.orchestrator.core.journal import LaneLog
 from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.replicas import Replica
@@ -39,11 +41,14 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         _tell_gateway(state, request, attempts)
     state.orders.to_worker(_submission(state, request, groups, attempts, number))
     for group in groups:
+        give_again(state, group)
         _feed(state, group)
         if not group.resumes:
             replica.pool.budget.earn()
         if effective(replica.card) is ResumeContract.NONE and not group.wanted:
             group.release_inputs()
+    if request.intake is not None:
+        state.touch(request)  # It may be waiting for its client now.
     if replica.stall_timer is None:
         replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
 
@@ -106,12 +111,12 @@ def _begin_lane(
     lane.attempt = attempt
     lane.begin_attempt()
     if lane.log is None and not request.unrecoverable:
-        lane.log = LaneLog.begun(contract, lane.modality, lane.cursor.next)
+        lane.log = LaneLog.begun(contract, lane.modality, lane.cursor.next, lane.start)
     # What cannot be made again is at the gateway before anything is made of it.
     tells = request.client.mirrors and contract is not ResumeContract.REPLAY
     if lane.visible:
         lane.gated = tells and not lane.direct
-    elif not lane.begun:
+    elif not (lane.begun or lane.segments):
         lane.mirrored = tells
 
 
@@ -162,6 +167,7 @@ def _submission(
         body=request.body,
         contract=None if way is None else way.contract,
         resume=() if way is None else marks_of(attempts, way),
+        prompts=applied(groups[0]),
     )
 
 
@@ -172,8 +178,9 @@ def _feed(state: State, group: Group) -> None:
     start = 0 if group.way is None else group.way.start
     placed = [attempt for attempt in group.attempts if attempt.state is AttemptState.SUBMITTED]
     group.unfed = False
-    for source, lane in zip(group.plan.sources, group.sources, strict=True):
+    for lane in group.kept_sources:
         lane.unfed -= 1
+    for source, lane in zip(group.plan.sources, group.sources, strict=True):
         lane.packs &= effective(placed[0].replica.card) is not ResumeContract.PER_INPUT
         for attempt in placed:
             if lane.number in attempt.feeds:
@@ -184,14 +191,23 @@ def _feed(state: State, group: Group) -> None:
                 link=replica.link,
                 slot=attempt.slot,
                 window=Window(replica.window_units, replica.window_bytes),
-                join_units_max=max(1, replica.window_units // 2),
+                join_units_max=1 if lane.intake else max(1, replica.window_units // 2),
                 paces=only_stream and source.mode is EdgeMode.STREAM,
                 next=lane.base,
                 accepted=request.unrecoverable,
             )
-            if start:
+            if source.mode is EdgeMode.SEGMENT:
+                _aim(feed, lane, group.segment)
+            elif start:
                 feed.skip_to(lane.index_at(start) or lane.base)
             attempt.feeds[lane.number] = feed
             lane.feeds.append(feed)
         for attempt in placed:
             pump_feed(state, attempt.feeds[lane.number], request)
+
+
+def _aim(feed: Feed, lane: Lane, segment: int) -> None:
+    """Let a feed give one segment, as if it were all of the lane."""
+    feed.next = lane.segment_start(segment)
+    feed.stop = lane.segment_stop(segment)
+    feed.shift = lane.rows[feed.next - lane.base].pos

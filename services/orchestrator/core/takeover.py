@@ -7,6 +7,7 @@ from services.orchestrator.core.journal import LaneLog, covers
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import Group, OpenRequest, Standing
+from services.orchestrator.core.starting import leave_segments
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import Cursor, Journal, LaneJournal, Row, row_cost
@@ -62,6 +63,7 @@ def take_over(request: OpenRequest, journal: Journal) -> None:
 def _take_lane(request: OpenRequest, lane: Lane, given: LaneJournal) -> None:
     lane.cursor = Cursor(given.next, ended=given.end is not None)
     lane.finish = given.end
+    lane.segments, lane.start = given.segments, given.segment_pos
     lane.log = LaneLog.given(given)
     if lane.visible:
         lane.delivered = given.next
@@ -71,7 +73,7 @@ def _take_lane(request: OpenRequest, lane: Lane, given: LaneJournal) -> None:
         take_usage(request, given.end.usage, given.end.timings)
         if lane.visible:
             request.lanes_left -= 1
-    if lane.direct or not lane.begun:
+    if lane.direct or not (lane.begun or lane.segments):
         return
     closed = bool(given.rows) and given.rows[-1].end is not None
     if not covers(given.rows, given.next) or closed != lane.cursor.ended:
@@ -91,9 +93,12 @@ def _take_group(group: Group, placed: set[tuple[int, int]]) -> None:
     if not group.idle_roles:
         group.move(Standing.OVER)
         group.unfed = False
-        for lane in group.sources:
+        for lane in group.kept_sources:
             lane.unfed -= 1
         group.release_inputs()
+        leave_segments(group)
+    elif group.plan.segmented and not any(lane.begun for lane in group.lanes):
+        pass  # Nothing of its next run was given, so it begins like any run.
     elif given or any(lane.begun for lane in group.lanes):
         group.move(Standing.LOST)
         group.resumes = True

@@ -3,6 +3,7 @@
 from services.orchestrator.servicer.admin import AdminServicer
 from services.orchestrator.servicer.calls import Calls
 from services.orchestrator.servicer.clients import OrchestratorServicer
+from services.orchestrator.servicer.converse import Conversations
 from services.orchestrator.servicer.draining import Draining
 from services.orchestrator.servicer.gateways import GatewayLinks, GatewayLinkServicer
 from services.orchestrator.servicer.generate import Generation
@@ -26,6 +27,7 @@ __all__ = [
     "LINK_SERVICES",
     "AdminServicer",
     "Calls",
+    "Conversations",
     "Draining",
     "GatewayLinkServicer",
     "GatewayLinks",

@@ -8,6 +8,7 @@ from grpc import aio
 
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.peers import ASK_S, Answers
+from services.orchestrator.servicer.converse import Conversations
 from services.orchestrator.servicer.generate import Generation
 from services.orchestrator.servicer.inputs import TENANT
 from services.orchestrator.servicer.pages import page_of, page_size, read_token
@@ -47,11 +48,13 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     def __init__(
         self,
         generation: Generation,
+        conversations: Conversations,
         requests: Requests,
         peers: Asked,
         models: Callable[[], Sequence[link_pb2.PublishedPipeline]],
     ) -> None:
         self._generation = generation
+        self._conversations = conversations
         self._requests = requests
         self._peers = peers
         self._models = models
@@ -63,6 +66,15 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
     ) -> AsyncIterator[pb.GenerateResponse]:
         """Run one request."""
         async for response in self._generation.run(request.request, context):
+            yield response
+
+    async def Converse(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.ConverseRequest],
+        context: Context,
+    ) -> AsyncIterator[pb.ConverseResponse]:
+        """Run one request whose input comes piece by piece."""
+        async for response in self._conversations.run(request_iterator, context):
             yield response
 
     async def Abort(  # noqa: N802

@@ -1,7 +1,7 @@
 """`GatewayLinkService`: the links of gateways, as client links of the core."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from grpc import aio
@@ -15,6 +15,7 @@ from services.orchestrator.core.effects import (
     PlaceNotice,
     ResetLanes,
     SayGoAway,
+    SendGrants,
     SendRows,
 )
 from services.orchestrator.core.events import (
@@ -22,9 +23,10 @@ from services.orchestrator.core.events import (
     ClientLost,
     CreditGranted,
     FenceRaised,
+    InputsAppended,
 )
 from services.orchestrator.driver import Driver
-from services.orchestrator.servicer.openings import Openings
+from services.orchestrator.servicer.openings import Opening, Openings
 from services.orchestrator.translate import (
     client_attached,
     frame_of,
@@ -35,9 +37,9 @@ from services.orchestrator.translate import (
 from stagemesh.api.orchestrator.v1 import gateway_link_service_pb2_grpc
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import join_journals
+from stagemesh.link.core import REQUEST_SOURCE, Row, join_journals
 from stagemesh.link.pump import Link, LinkPolicy, Received, journal_from_proto, serve_link
-from stagemesh.outcome import Terminal, outcome_of
+from stagemesh.outcome import Terminal, error_for, outcome_of
 
 __all__ = ["GatewayLinkServicer", "GatewayLinks"]
 
@@ -54,6 +56,8 @@ class _Outlet:
         match effect:
             case SendRows():
                 self._link.send_rows(effect.rows)
+            case SendGrants():
+                self._link.send_grants(effect.grants)
             case (
                 EndRequest()
                 | AnswerUnknown()
@@ -95,6 +99,8 @@ class GatewayLinks:
         if link.id not in self._links:
             return
         try:
+            if received.rows:
+                self._take_inputs(link, received.rows)
             for frame in received.frames:
                 self._take(link, frame)
         except MeshError as error:
@@ -122,18 +128,27 @@ class GatewayLinks:
         for link in list(self._links.values()):
             link.close(reason)
 
+    def _take_inputs(self, link: Link, rows: list[Row]) -> None:
+        """Take pieces of input, of requests that are being opened and of those that are open."""
+        openings = self._openings[link.id]
+        appended = [row for row in rows if not openings.add_input(row)]
+        if any(row.lane != REQUEST_SOURCE for row in appended):
+            raise MeshError(error_for("protocol_error", "A gateway sent an output."))
+        if appended:
+            self._driver.post(InputsAppended(link=link.id, rows=appended))
+
     def _take(self, link: Link, frame: link_pb2.Frame) -> None:
         openings = self._openings[link.id]
         match frame.WhichOneof("kind"):
             case "open":
                 if not openings.begin(frame.open):
-                    self._open(link, frame.open, ())
+                    self._open(link, Opening(frame.open))
             case "journal_part":
                 openings.add(frame.journal_part)
             case "go":
                 whole = openings.take(frame.go.slot)
                 if whole is not None:
-                    self._open(link, *whole)
+                    self._open(link, whole)
             case _:
                 event = gateway_event(link.id, frame)
                 if isinstance(event, AbortAsked | FenceRaised):
@@ -141,13 +156,12 @@ class GatewayLinks:
                 if event is not None:
                     self._driver.post(event)
 
-    def _open(
-        self, link: Link, frame: link_pb2.Open, parts: Sequence[link_pb2.JournalPart]
-    ) -> None:
+    def _open(self, link: Link, opening: Opening) -> None:
+        frame = opening.frame
         try:
-            journals = (frame.journal, *(part.journal for part in parts))
+            journals = (frame.journal, *(part.journal for part in opening.parts))
             journal = join_journals(map(journal_from_proto, journals))
-            event = opened(link.id, frame, journal)
+            event = opened(link.id, frame, journal, opening.inputs)
         except MeshError as error:
             # Only this request is wrong, and the core never hears of its slot.
             terminal = Terminal(outcome=outcome_of(error.info.code), error=error.info)

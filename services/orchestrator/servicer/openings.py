@@ -1,23 +1,30 @@
-"""Requests whose journal comes in parts, until everything of them is there."""
+"""Requests whose journal or input comes in parts, until everything of them is there."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
+from stagemesh.link.core import Row
 from stagemesh.outcome import error_for
 
-__all__ = ["Openings"]
+__all__ = ["Opening", "Openings"]
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """What the openings of one link may hold: many times the journal of one request."""
 
 
+PIECE_BYTES: Final = 256
+"""What a piece of input takes besides its text or bytes."""
+
+
 @dataclass(slots=True)
-class _Opening:
+class Opening:
+    """One request, its journal's parts, and the pieces of input that an earlier owner was given."""
+
     frame: link_pb2.Open
     parts: list[link_pb2.JournalPart] = field(default_factory=list)
+    inputs: list[Row] = field(default_factory=list)
     size_bytes: int = 0
 
 
@@ -25,7 +32,7 @@ class Openings:
     """The openings of one gateway link that are under way, by slot."""
 
     def __init__(self) -> None:
-        self._openings: dict[int, _Opening] = {}
+        self._openings: dict[int, Opening] = {}
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -39,7 +46,7 @@ class Openings:
         """
         if not frame.more:
             return False
-        self._grow(frame.slot, frame.ByteSize(), _Opening(frame))
+        self._grow(frame.slot, frame.ByteSize(), Opening(frame))
         return True
 
     def add(self, part: link_pb2.JournalPart) -> None:
@@ -53,15 +60,28 @@ class Openings:
             opening.parts.append(part)
             self._grow(part.slot, part.ByteSize(), opening)
 
-    def take(self, slot: int) -> tuple[link_pb2.Open, Sequence[link_pb2.JournalPart]] | None:
-        """Give a request with its parts, and forget it; None if it is not under way."""
+    def add_input(self, row: Row) -> bool:
+        """Take a piece of input; False if its slot is not under way.
+
+        Raises:
+            MeshError: If more is under way than a link may have.
+        """
+        opening = self._openings.get(row.slot)
+        if opening is None:
+            return False
+        opening.inputs.append(row)
+        self._grow(row.slot, PIECE_BYTES + row.size_bytes, opening)
+        return True
+
+    def take(self, slot: int) -> Opening | None:
+        """Give a request with all that came of it, and forget it; None if it is not under way."""
         opening = self._openings.pop(slot, None)
         if opening is None:
             return None
         self._size_bytes -= opening.size_bytes
-        return opening.frame, opening.parts
+        return opening
 
-    def _grow(self, slot: int, size_bytes: int, opening: _Opening) -> None:
+    def _grow(self, slot: int, size_bytes: int, opening: Opening) -> None:
         self.take(slot)
         opening.size_bytes += size_bytes
         if self._size_bytes + opening.size_bytes > BYTES_MAX:

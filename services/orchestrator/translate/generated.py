@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from services.orchestrator.core.effects import AnswerInteraction
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import link_pb2, media_pb2
 from stagemesh.link.core import Row
 from stagemesh.media import split_lane
-from stagemesh.wire import body_to_proto, end_to_proto, modality_to_proto
+from stagemesh.wire import body_to_proto, end_to_proto, error_to_proto, modality_to_proto
 
 __all__ = ["PIECE_BYTES_MAX", "GeneratedOutputs"]
 
@@ -28,6 +29,7 @@ class GeneratedOutputs:
         output.units = row.units
         output.text = row.text
         output.kind = link_pb2.OutputKind.ValueType(row.kind)
+        output.segment_end = row.segment_end
         if row.body is not None:
             output.body.CopyFrom(body_to_proto(row.body))
         if row.end is not None:
@@ -48,11 +50,27 @@ class GeneratedOutputs:
             output.body.CopyFrom(_inline_body(row, data[offset : offset + PIECE_BYTES_MAX]))
             if offset == offsets[-1]:
                 output.units = row.units
+                output.segment_end = row.segment_end
                 if row.end is not None:
                     output.end.CopyFrom(end_to_proto(row.end))
             else:
                 output.more = True
             yield output
+
+    def answer(
+        self,
+        response: orchestrator_service_pb2.ConverseResponse
+        | orchestrator_service_pb2.GenerateResponse,
+        answer: AnswerInteraction,
+    ) -> None:
+        """Add what came of a change of the prompt; only conversations have any."""
+        if isinstance(response, orchestrator_service_pb2.ConverseResponse):
+            changed = response.interactions.add(interaction_id=answer.interaction_id)
+            if answer.error is not None:
+                changed.error.CopyFrom(error_to_proto(answer.error))
+            else:
+                changed.stage = self._stages[answer.stage]
+                changed.applied_at = answer.applied_at
 
     def _head(self, row: Row) -> orchestrator_service_pb2.GeneratedOutput:
         lane = split_lane(row.lane)

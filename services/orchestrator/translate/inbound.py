@@ -12,6 +12,7 @@ from services.orchestrator.core.events import (
     FenceRaised,
     HandedBack,
     HandleLost,
+    Interacted,
     Opened,
     ReplicaAttached,
     ReplicaReported,
@@ -19,11 +20,12 @@ from services.orchestrator.core.events import (
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Journal
+from stagemesh.link.core import Journal, Row
 from stagemesh.outcome import error_for
 from stagemesh.wire import (
     answer_from_proto,
     capabilities_from_proto,
+    error_from_proto,
     gate_from_proto,
     request_from_proto,
     terminal_from_proto,
@@ -54,8 +56,8 @@ def client_attached(link: int, hello: link_pb2.Hello) -> ClientAttached:
     )
 
 
-def opened(link: int, frame: link_pb2.Open, journal: Journal) -> Opened:
-    """Read a request that a gateway gives; its journal may have come apart from it.
+def opened(link: int, frame: link_pb2.Open, journal: Journal, inputs: list[Row]) -> Opened:
+    """Read a request that a gateway gives; its journal and its input may have come apart from it.
 
     Raises:
         MeshError: If the request names what this build does not know; nobody else is at fault.
@@ -69,6 +71,8 @@ def opened(link: int, frame: link_pb2.Open, journal: Journal) -> Opened:
         request=request_from_proto(frame.request),
         body=frame.request,
         journal=journal,
+        streamed=frame.streamed,
+        inputs=inputs,
     )
 
 
@@ -117,6 +121,7 @@ def replica_attached(link: int, hello: link_pb2.Hello) -> ReplicaAttached:
             output_modalities=capabilities.output_modalities,
             slots=capabilities.slots,
             context_tokens_max=capabilities.context_tokens_max,
+            interactions=capabilities.interactions,
             resume_contract=_contract(capabilities.resume_contract),
             deterministic=capabilities.deterministic,
             params=capabilities.params,
@@ -172,10 +177,22 @@ def _attempt_event(link: int, frame: link_pb2.Frame) -> Event | None:
             return AttemptUnknown(link=link, slot=frame.unknown.slot)
         case "hand_back":
             return HandedBack(link=link, slot=frame.hand_back.slot)
+        case "interacted":
+            return _interacted(link, frame.interacted)
         case None:  # A kind that only a newer peer knows.
             return None
         case other:
             raise _broken_protocol(f"A worker sent a frame of kind {other}.")
+
+
+def _interacted(link: int, frame: link_pb2.Interacted) -> Interacted:
+    return Interacted(
+        link=link,
+        slot=frame.slot,
+        interaction_id=frame.interaction_id,
+        applied_at=frame.applied_at,
+        error=error_from_proto(frame.error) if frame.HasField("error") else None,
+    )
 
 
 def _reported(link: int, ping: link_pb2.Ping) -> ReplicaReported:

@@ -13,6 +13,7 @@ from services.orchestrator.core.effects import (
     RenewHandles,
     ResetLanes,
     SayGoAway,
+    SendPrompt,
 )
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.outcome import Terminal
@@ -22,7 +23,7 @@ from stagemesh.wire import call_to_proto, published_to_proto, terminal_to_proto
 __all__ = ["FrameEffect", "frame_of", "published_pipelines", "terminal_frame"]
 
 _ForGateway = AnswerUnknown | EndRequest | HandBackRequest | PlaceNotice | ResetLanes | SayGoAway
-_ForWorker = AbortAttempt | AskWorker | FenceRequest | ReleaseHandles | RenewHandles
+_ForWorker = AbortAttempt | AskWorker | FenceRequest | ReleaseHandles | RenewHandles | SendPrompt
 
 FrameEffect = _ForGateway | _ForWorker
 """Effects that are one frame on their link."""
@@ -74,6 +75,12 @@ def _for_worker(effect: _ForWorker) -> link_pb2.Frame:
                     request_id=effect.request_id,
                     epoch=effect.epoch,
                     handle_ids=effect.handle_ids,
+                )
+            )
+        case SendPrompt():
+            return link_pb2.Frame(
+                interact=link_pb2.Interact(
+                    slot=effect.slot, interaction_id=effect.interaction_id, text=effect.text
                 )
             )
         case RenewHandles():

@@ -48,6 +48,12 @@ class Submits:
             request=body if template.reads_input else _without_messages(body),
             resume=map(_mark, order.resume),
         )
+        for prompt in order.prompts:
+            submit.interactions.add(
+                interaction_id=prompt.interaction_id,
+                text=prompt.text,
+                applied_at=prompt.applied_at,
+            )
         if order.contract is not None:
             submit.contract = link_pb2.ResumeContract.ValueType(order.contract)
         for role in order.roles:

@@ -11,6 +11,7 @@ from services.orchestrator.core.effects import (
     ReleaseHandles,
     RenewHandles,
     SendGrants,
+    SendPrompt,
     SendRows,
     SubmitAttempts,
 )
@@ -52,7 +53,14 @@ class _Outlet:
                 self._link.send_grants(effect.grants)
             case SubmitAttempts():
                 self._link.send_frame(link_pb2.Frame(submit=self._submits.to_proto(effect)))
-            case AbortAttempt() | AskWorker() | FenceRequest() | ReleaseHandles() | RenewHandles():
+            case (
+                AbortAttempt()
+                | AskWorker()
+                | FenceRequest()
+                | ReleaseHandles()
+                | RenewHandles()
+                | SendPrompt()
+            ):
                 self._link.send_frame(frame_of(effect))
             case _:
                 raise TypeError(f"{type(effect).__name__} is not for a worker")

@@ -43,6 +43,10 @@ class Fed(msgspec.Struct, frozen=True, kw_only=True):
 
     It covers `[pos, pos + units)` of the source. The first one begins above 0 where the attempt
     goes on from an input in the middle; the bridge begins there as if nothing had been before.
+
+    What a client gives piece by piece comes alike, from the source `input`: text, audio in `body`,
+    or nothing but the end of a segment. There `units` is 1, and pieces are cut where the client or
+    its connection cut them.
     """
 
     source: SourceSpec
@@ -53,6 +57,7 @@ class Fed(msgspec.Struct, frozen=True, kw_only=True):
     kind: OutputKind = OutputKind.TEXT
     body: Body | None = None
     last: bool = False
+    segment_end: bool = False
 
 
 class Bridge(Protocol):

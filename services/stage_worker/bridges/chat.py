@@ -34,6 +34,10 @@ class ChatBridge:
 
     def feed(self, fed: Fed) -> list[EngineInput]:
         """Take a piece of what was heard."""
+        if fed.body is not None:
+            raise unsupported(
+                "this model cannot read audio", param="append", reason="unsupported_modality"
+            )
         if fed.kind is OutputKind.TEXT:
             self._heard.append(fed.text)
         if fed.last:

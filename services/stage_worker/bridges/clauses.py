@@ -31,7 +31,7 @@ class ClausesBridge:
 
     The `units` of a clause are those of the pieces that end in it; with one source it has an
     `origin` too. Reasoning and tool calls are not for ears, and a rest without a letter or a digit
-    has no sound.
+    has no sound. The end of a segment ends a clause too.
     """
 
     reads_media: ClassVar[bool] = False
@@ -64,10 +64,15 @@ class ClausesBridge:
         inputs = self._clauses(self._cutter.add(text))
         if fed.last:
             self._open.discard(fed.source.lane)
-        return inputs if self._open else [*inputs, *self._finish()]
+        if not self._open:
+            return [*inputs, *self._finish()]
+        return [*inputs, *self._rest()] if fed.segment_end else inputs
 
     def _finish(self) -> list[EngineInput]:
         self.complete = True
+        return self._rest()
+
+    def _rest(self) -> list[EngineInput]:
         rest = self._cutter.rest()
         return self._clauses([rest]) if any(map(str.isalnum, rest)) else []
 

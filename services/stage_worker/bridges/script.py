@@ -6,12 +6,16 @@ from typing import ClassVar, Final
 from services.stage_worker.bridges.base import BridgeFactory, Context, Fed
 from services.stage_worker.bridges.request import last_user_text
 from services.stage_worker.engines.base import EngineInput, TextInput
-from stagemesh.media import Modality, split_lane
+from stagemesh.link.core import REQUEST_SOURCE
+from stagemesh.media import AUDIO_PCM, Body, Modality, split_lane
 
 __all__ = ["FRAME_SAMPLES", "ScriptBridge", "create"]
 
 FRAME_SAMPLES: Final = 480
 """Audio of another stage counts as one unit for each 20 ms at 24 kHz."""
+
+_SAMPLE_BYTES: Final = 2
+_FRAMES_PER_S: Final = 50
 
 
 class ScriptBridge:
@@ -48,11 +52,26 @@ class ScriptBridge:
                 self._handovers.discard(lane)
             return [] if self._handovers else self.start()
         self.complete = not self._open
-        units = fed.units
-        if split_lane(fed.source.lane).modality is Modality.AUDIO:
-            units = math.ceil(units / FRAME_SAMPLES)
+        units = _units_of(fed)
         origin = (fed.pos, fed.pos + fed.units) if self._alone else None
         return [TextInput(text=fed.text, units=units, origin=origin)] if units else []
+
+
+def _units_of(fed: Fed) -> int:
+    """Tell for how many units of output an input is good."""
+    if fed.source.lane == REQUEST_SOURCE:
+        return _frames_in(fed.body) if fed.body is not None else int(bool(fed.text))
+    if split_lane(fed.source.lane).modality is Modality.AUDIO:
+        return math.ceil(fed.units / FRAME_SAMPLES)
+    return fed.units
+
+
+def _frames_in(body: Body) -> int:
+    """Count a client's audio in steps of 20 ms; what is not raw counts as one."""
+    if body.media_type != AUDIO_PCM or not body.sample_rate_hz:
+        return 1
+    samples = len(body.inline) // (_SAMPLE_BYTES * body.channels)
+    return math.ceil(samples * _FRAMES_PER_S / body.sample_rate_hz)
 
 
 create: Final[BridgeFactory] = ScriptBridge

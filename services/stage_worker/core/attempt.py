@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from services.stage_worker.core.events import InteractAsked
 from services.stage_worker.core.submission import RoleSpec, Submission
 from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.link.core import Cursor, Grant, LaneJournal, Meter, Row, Sender, Step
@@ -77,8 +78,7 @@ class Attempt:
         "_by_handle_bytes", "_first_s", "_lanes", "_meters", "_sender", "_started_s",
         "_submitted_s", "_transfer_s", "_unbegun", "_untold", "_usage", "_window", "cursors",
         "deadline_s", "has_sent", "in_engine", "input_closed", "lanes_awaited", "lanes_open",
-        "link", "number",
-        "role", "slot", "state", "submission", "terminal",
+        "link", "number", "prompts", "role", "slot", "state", "submission", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,8 @@ class Attempt:
         self.in_engine = False
         self.input_closed = False
         self.terminal: Terminal | None = None
+        self.prompts: list[InteractAsked] = []
+        """Those that came before it began."""
         left_s = submission.deadline_left_s
         self.deadline_s = now_s + left_s if left_s > 0 else None
         self.has_sent = False

@@ -18,6 +18,7 @@ __all__ = [
     "Exit",
     "FeedAttempt",
     "ForgetAttempt",
+    "InteractEngine",
     "ReleasePayloads",
     "RenewPayloads",
     "ReportState",
@@ -27,6 +28,7 @@ __all__ = [
     "SendGrants",
     "SendHandBack",
     "SendHandleLost",
+    "SendInteracted",
     "SendRows",
     "SendTerminal",
     "SendUnknown",
@@ -64,6 +66,14 @@ class CallEngine(_Effect, frozen=True):
 
     number: int
     call: Call
+
+
+class InteractEngine(_Effect, frozen=True):
+    """Give an attempt in the engine another prompt, and tell what came of it."""
+
+    attempt: int
+    interaction_id: str
+    text: str
 
 
 class ForgetAttempt(_Effect, frozen=True):
@@ -134,6 +144,16 @@ class SendControlled(_Effect, frozen=True):
     answer: Answer
 
 
+class SendInteracted(_Effect, frozen=True):
+    """Tell an orchestrator from which position on a prompt applies, or why it does not."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    applied_at: int
+    error: ErrorInfo | None
+
+
 class SayGoAway(_Effect, frozen=True):
     """Tell an orchestrator that nothing new is taken."""
 
@@ -181,6 +201,7 @@ Effect = (
     | Exit
     | FeedAttempt
     | ForgetAttempt
+    | InteractEngine
     | ReleasePayloads
     | RenewPayloads
     | ReportState
@@ -190,6 +211,7 @@ Effect = (
     | SendGrants
     | SendHandBack
     | SendHandleLost
+    | SendInteracted
     | SendRows
     | SendTerminal
     | SendUnknown

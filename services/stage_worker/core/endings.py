@@ -10,6 +10,7 @@ from services.stage_worker.core.effects import (
     SendHandBack,
     SendTerminal,
 )
+from services.stage_worker.core.events import SubmissionRefused
 from services.stage_worker.core.limits import Identity
 from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.refusals import outcome_for
@@ -37,8 +38,24 @@ class Endings:
         )
         self._orders.add(SendTerminal(link=link, slot=role.slot, terminal=terminal))
 
-    def abort(self, attempt: Attempt) -> None:
-        """Stop an attempt as asked; the answer waits until the engine has let go of it."""
+    def refuse_all(self, event: SubmissionRefused, now_s: float) -> None:
+        """Answer every role of a submission that could not be read; the time does not matter."""
+        del now_s
+        for role in event.submission.roles:
+            self.refuse(event.link, event.submission, role, event.error)
+
+    def abort(self, attempt: Attempt, *, partials: bool = False) -> None:
+        """Stop an attempt as asked; the answer waits until the engine has let go of it.
+
+        With `partials` what waits for credit goes first, without.
+        """
+        if partials and attempt.state in {State.RUNNING, State.FLUSHING}:
+            held = attempt.release()
+            if held:
+                self._orders.rows(attempt.link, held)
+            if attempt.state is State.FLUSHING:
+                self.flush(attempt)
+                return
         if attempt.state is State.STOPPING:
             return
         if attempt.state is State.ORPHANED:

@@ -27,6 +27,8 @@ __all__ = [
     "InputClosed",
     "InputTaken",
     "InputsArrived",
+    "InteractAsked",
+    "Interacted",
     "LinkAttached",
     "LinkLost",
     "NothingToDo",
@@ -93,6 +95,24 @@ class AbortAsked(_Event, frozen=True):
     slot: int
     cause: str
     partials: bool = False
+
+
+class InteractAsked(_Event, frozen=True):
+    """An orchestrator has another prompt for an attempt."""
+
+    link: int
+    slot: int
+    interaction_id: str
+    text: str
+
+
+class Interacted(_Event, frozen=True):
+    """The engine took another prompt, from a position on; or it did not, because of `error`."""
+
+    attempt: int
+    interaction_id: str
+    applied_at: int = 0
+    error: ErrorInfo | None = None
 
 
 class FenceRaised(_Event, frozen=True):
@@ -231,6 +251,8 @@ Event = (
     | InputClosed
     | InputTaken
     | InputsArrived
+    | InteractAsked
+    | Interacted
     | LinkAttached
     | LinkLost
     | NothingToDo

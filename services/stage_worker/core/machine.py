@@ -16,6 +16,7 @@ from services.stage_worker.core.contracts import hands_back_at_once
 from services.stage_worker.core.endings import Endings
 from services.stage_worker.core.epochs import Epochs
 from services.stage_worker.core.fences import Recent
+from services.stage_worker.core.interactions import Interactions
 from services.stage_worker.core.limits import Identity, Limits
 from services.stage_worker.core.orders import Orders
 from services.stage_worker.core.orphans import Orphans
@@ -55,6 +56,7 @@ class StageWorker:
         self._orphans = Orphans(self._limits.orphan_s)
         self._answered: Recent[tuple[int, int]] = Recent(self._limits.tombstones_max)
         self._progress = Progress(self._limits.stall_s)
+        self._interactions = Interactions(self._orders)
         self._drain_until_s: float | None = None
         self._exiting = False
         self.stray_pieces = 0
@@ -65,9 +67,11 @@ class StageWorker:
             seen.PiecesMade: self._pieces_made,
             seen.CreditGranted: self._credit_granted,
             seen.InputsArrived: self._inputs_arrived,
+            seen.InteractAsked: self._interact_asked,
+            seen.Interacted: self._interacted,
             seen.InputTaken: self._input_taken,
             seen.Submitted: self._submitted,
-            seen.SubmissionRefused: self._submission_refused,
+            seen.SubmissionRefused: self._endings.refuse_all,
             seen.AttemptStarted: self._attempt_started,
             seen.InputClosed: self._input_closed,
             seen.NothingToDo: self._nothing_to_do,
@@ -223,12 +227,8 @@ class StageWorker:
         """Say what is against so many attempts more."""
         return refusal(self.state, room=self._admission.has_room(attempts, self.slots_free))
 
-    def _submission_refused(self, event: seen.SubmissionRefused, now_s: float) -> None:
-        for role in event.submission.roles:
-            self._endings.refuse(event.link, event.submission, role, event.error)
-
     def _inputs_arrived(self, event: seen.InputsArrived, now_s: float) -> None:
-        """Give each attempt its rows, in one order for each."""
+        """Give each attempt its rows, in their order."""
         accepted: dict[int, list[Row]] = {}
         for row in event.rows:
             attempt = self._attempts.at(event.link, row.slot)
@@ -258,20 +258,24 @@ class StageWorker:
             if attempt.state is State.FLUSHING:
                 self._endings.flush(attempt)
 
+    def _interact_asked(self, event: seen.InteractAsked, now_s: float) -> None:
+        if (attempt := self._attempts.at(event.link, event.slot)) is None:
+            self._say_unknown(event.link, event.slot)
+        elif attempt.state is not State.ORPHANED:
+            self._interactions.asked(attempt, event)
+
+    def _interacted(self, event: seen.Interacted, now_s: float) -> None:
+        attempt = self._attempts.get(event.attempt)
+        if attempt is not None and not attempt.ended:
+            self._interactions.answered(attempt, event)
+
     def _abort_asked(self, event: seen.AbortAsked, now_s: float) -> None:
         attempt = self._attempts.at(event.link, event.slot)
         if attempt is not None:
-            if event.partials and attempt.state in {State.RUNNING, State.FLUSHING}:
-                held = attempt.release()
-                if held:
-                    self._orders.rows(event.link, held)
-                if attempt.state is State.FLUSHING:
-                    self._endings.flush(attempt)
-                    return
-            self._endings.abort(attempt)
-        else:
-            self._say_unknown(event.link, event.slot)
-            self._admission.aborted(event.link, event.slot)
+            self._endings.abort(attempt, partials=event.partials)
+            return
+        self._say_unknown(event.link, event.slot)
+        self._admission.aborted(event.link, event.slot)
 
     def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
         if not self._epochs.admit(event.link, event.request_id, event.epoch, now_s):
@@ -309,6 +313,7 @@ class StageWorker:
         attempt = self._attempts.get(event.attempt)
         if attempt is not None:
             attempt.started(now_s, event.transfer_s)
+            self._interactions.started(attempt)
 
     def _input_taken(self, event: seen.InputTaken, now_s: float) -> None:
         attempt = self._attempts.get(event.attempt)

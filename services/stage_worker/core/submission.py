@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from services.stage_worker.engines.base import ResumeContract
+from services.stage_worker.engines.base import Interaction, ResumeContract
 from stagemesh.link.core import LaneJournal
 from stagemesh.media import Params, Request
 
@@ -54,6 +54,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     bridge_options: Mapping[str, Any]
     contract: ResumeContract | None = None
     resume: Mapping[int, LaneJournal] = {}
+    interactions: tuple[Interaction, ...] = ()
 
     @property
     def key(self) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from services.stage_worker.core.events import (
     EngineBroke,
     EngineLoaded,
     Event,
+    Interacted,
     PiecesMade,
     Tick,
 )
@@ -26,7 +27,8 @@ from services.stage_worker.driver.engine_calls import EngineCalls
 from services.stage_worker.driver.intakes import Intakes, Payloads
 from services.stage_worker.driver.ledger import Ledger
 from services.stage_worker.driver.outgoing import Outgoing
-from services.stage_worker.engines.base import Engine
+from services.stage_worker.engines.base import Engine, InteractiveEngine
+from stagemesh.errors import MeshError, unsupported
 from stagemesh.outcome import ErrorInfo, Outcome, error_for
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ LinkEffect = (
     | do.SendGrants
     | do.SendHandBack
     | do.SendHandleLost
+    | do.SendInteracted
     | do.SendRows
     | do.SendTerminal
     | do.SendUnknown
@@ -205,10 +208,8 @@ class Driver:
                 self._replays.forget(effect.attempt)
                 if self._intakes is not None:
                     self._intakes.forget(effect.attempt)
-            case do.AbortEngine():
-                self._abort(effect.attempt)
-            case do.CallEngine() if self._calls is not None:
-                self._calls.start(effect)
+            case do.AbortEngine() | do.CallEngine() | do.InteractEngine():
+                return self._tell_engine(effect)
             case do.ReleasePayloads() | do.RenewPayloads():
                 self._keep_or_drop(effect)
             case do.ClaimPayloads():
@@ -224,12 +225,40 @@ class Driver:
                 self._send(effect)
         return []
 
+    def _tell_engine(
+        self, effect: do.AbortEngine | do.CallEngine | do.InteractEngine
+    ) -> list[Event]:
+        if isinstance(effect, do.InteractEngine):
+            return [self._interact(effect)]
+        if isinstance(effect, do.AbortEngine):
+            self._abort(effect.attempt)
+        elif self._calls is not None:
+            self._calls.start(effect)
+        return []
+
     def _abort(self, attempt: int) -> None:
         """Tell the engine to stop an attempt; if it cannot even be told, that harms nobody else."""
         try:
             self._engine.abort(attempt)
         except Exception:  # Engines are plugins: the attempt holds its slot until it ends.
             _log.exception("abort_failed", extra={"attempt": attempt})
+
+    def _interact(self, effect: do.InteractEngine) -> Interacted:
+        """Give the engine another prompt; whatever it raises concerns the prompt alone."""
+        attempt, interaction_id = effect.attempt, effect.interaction_id
+        try:
+            if not isinstance(self._engine, InteractiveEngine):
+                raise unsupported("This engine takes no other prompt.")
+            applied_at = self._engine.interact(attempt, effect.text)
+        except MeshError as error:
+            return Interacted(attempt=attempt, interaction_id=interaction_id, error=error.info)
+        except Exception as error:  # Engines are plugins: theirs must not end ours.
+            _log.exception("interaction_broke")
+            info = error_for(
+                "engine_error", f"the prompt could not be given: {type(error).__name__}"
+            )
+            return Interacted(attempt=attempt, interaction_id=interaction_id, error=info)
+        return Interacted(attempt=attempt, interaction_id=interaction_id, applied_at=applied_at)
 
     def _send(self, effect: do.Effect) -> None:
         if self._outlet is not None and isinstance(effect, LinkEffect):

@@ -195,6 +195,7 @@ class Intakes:
             kind=OutputKind(row.kind),
             body=row.body,
             last=row.end is not None,
+            segment_end=row.segment_end,
         )
         yield from self._guarded(taking, lambda: intake.feed(fed))
 
@@ -303,6 +304,7 @@ def _work(
         streamed=streamed,
         resume=resume_of(submission, role, capabilities),
         adapter=submission.request.adapter if takes_adapters else "",
+        interactions=submission.interactions,
     )
 
 

@@ -14,7 +14,7 @@ it, whose usage then counts. Control calls come one at a time, beside attempts, 
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,8 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineInput",
+    "Interaction",
+    "InteractiveEngine",
     "LoadReport",
     "ModelCard",
     "Piece",
@@ -69,6 +71,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     What it does not mind is refused where a client asks for it at this very stage.
     """
+    interactions: bool = False
+    """Whether it is an `InteractiveEngine`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +144,14 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
 
 
+class Interaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the prompt, and the first position of the outputs that were made under it."""
+
+    interaction_id: str
+    text: str
+    applied_at: int
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt, as an engine gets it.
 
@@ -163,6 +175,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     resume: Resume | None = None
     adapter: str = ""
     """The LoRA adapter that the client asked for; empty for the model as it is."""
+    interactions: tuple[Interaction, ...] = ()
+    """Changes of the prompt that an earlier attempt took: they apply again where they did."""
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -246,4 +260,21 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop everything, child processes included."""
+        ...
+
+
+@runtime_checkable
+class InteractiveEngine(Engine, Protocol):
+    """An engine that takes another prompt for what it is making."""
+
+    def interact(self, attempt: int, text: str) -> int:
+        """Give a running attempt another prompt.
+
+        Returns the first position of its outputs, in the units of its lane, that is made under it:
+        nothing from there on was given yet. The same changes at the same positions give the same
+        outputs, if the engine is deterministic.
+
+        Raises:
+            MeshError: If the attempt cannot take it, or is over; it goes on as before.
+        """
         ...

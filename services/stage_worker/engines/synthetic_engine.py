@@ -88,6 +88,7 @@ class SyntheticEngine:
             slots=options.slots,
             params=_params_for(gives),
             control=support,
+            interactions=gives == {Modality.VIDEO},
         )
         self._controls = SyntheticControls(options.control, _crash)
         self._runs: dict[int, Run] = {}
@@ -141,6 +142,17 @@ class SyntheticEngine:
         if run is not None:
             run.close()
             self._schedule(run)
+
+    def interact(self, attempt: int, text: str) -> int:
+        """Let the frames of a video have another colour, from the next one on.
+
+        Raises:
+            MeshError: If the attempt is over, or gives no video.
+        """
+        run = self._runs.get(attempt)
+        if run is None:
+            raise MeshError(error_for("conflict", "the attempt is over"))
+        return run.change(text)
 
     def abort(self, attempt: int) -> None:
         """Stop an attempt, unless its script ignores that."""

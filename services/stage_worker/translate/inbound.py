@@ -9,6 +9,7 @@ from services.stage_worker.core.events import (
     ControlRefused,
     Event,
     FenceRaised,
+    InteractAsked,
     LinkAttached,
     ReleaseAsked,
     RenewAsked,
@@ -16,7 +17,7 @@ from services.stage_worker.core.events import (
     Submitted,
 )
 from services.stage_worker.core.submission import RoleSpec, Source, Submission
-from services.stage_worker.engines.base import ResumeContract
+from services.stage_worker.engines.base import Interaction, ResumeContract
 from stagemesh.api.types.v1 import control_pb2, link_pb2
 from stagemesh.errors import MeshError
 from stagemesh.link.core import LaneJournal
@@ -71,33 +72,18 @@ def event_of(link: int, frame: link_pb2.Frame) -> Event | None:
                 cause=frame.abort.cause,
                 partials=frame.abort.partials,
             )
+        case "interact":
+            interact = frame.interact
+            return InteractAsked(
+                link=link,
+                slot=interact.slot,
+                interaction_id=interact.interaction_id,
+                text=interact.text,
+            )
+        case "fence" | "renew" | "release":
+            return _claim_event(link, frame)
         case "ping" | "go_away" | None:  # None is a kind that only a newer peer knows.
             return None
-        case _:
-            return _of_a_request(link, frame)
-
-
-def _of_a_request(link: int, frame: link_pb2.Frame) -> Event:
-    match frame.WhichOneof("kind"):
-        case "fence":
-            fence = frame.fence
-            return FenceRaised(
-                link=link,
-                request_id=fence.request_id,
-                epoch=fence.epoch,
-                handle_ids=tuple(fence.handle_ids),
-            )
-        case "renew":
-            renew = frame.renew
-            return RenewAsked(link=link, request_id=renew.request_id, epoch=renew.epoch)
-        case "release":
-            release = frame.release
-            return ReleaseAsked(
-                link=link,
-                request_id=release.request_id,
-                epoch=release.epoch,
-                handle_ids=tuple(release.handle_ids),
-            )
         case other:
             raise _broken_protocol(f"an orchestrator sent a frame of kind {other}")
 
@@ -110,6 +96,27 @@ def _control_asked(link: int, frame: control_pb2.Control) -> ControlAsked | Cont
         return ControlRefused(link=link, control_id=frame.control_id, error=error.info)
     return ControlAsked(
         link=link, control_id=frame.control_id, call=call, timeout_s=frame.timeout_s
+    )
+
+
+def _claim_event(link: int, frame: link_pb2.Frame) -> Event:
+    """Read a frame about a request's epoch and its payloads."""
+    if frame.HasField("fence"):
+        fence = frame.fence
+        return FenceRaised(
+            link=link,
+            request_id=fence.request_id,
+            epoch=fence.epoch,
+            handle_ids=tuple(fence.handle_ids),
+        )
+    if frame.HasField("renew"):
+        return RenewAsked(link=link, request_id=frame.renew.request_id, epoch=frame.renew.epoch)
+    release = frame.release
+    return ReleaseAsked(
+        link=link,
+        request_id=release.request_id,
+        epoch=release.epoch,
+        handle_ids=tuple(release.handle_ids),
     )
 
 
@@ -164,6 +171,10 @@ def _submission(
         bridge_options=options_from_proto(frame.bridge_options),
         contract=_CONTRACTS.get(frame.contract),
         resume=resume,
+        interactions=tuple(
+            Interaction(interaction_id=one.interaction_id, text=one.text, applied_at=one.applied_at)
+            for one in frame.interactions
+        ),
     )
 
 

@@ -6,15 +6,24 @@ from services.stage_worker.core.effects import (
     SendFenced,
     SendHandBack,
     SendHandleLost,
+    SendInteracted,
     SendTerminal,
     SendUnknown,
 )
 from stagemesh.api.types.v1 import link_pb2
-from stagemesh.wire import answer_to_proto, terminal_to_proto
+from stagemesh.wire import answer_to_proto, error_to_proto, terminal_to_proto
 
 __all__ = ["FrameEffect", "frame_of"]
 
-_OfAKey = SayGoAway | SendFenced | SendHandBack | SendHandleLost | SendTerminal | SendUnknown
+_OfAKey = (
+    SayGoAway
+    | SendFenced
+    | SendHandBack
+    | SendHandleLost
+    | SendInteracted
+    | SendTerminal
+    | SendUnknown
+)
 
 FrameEffect = SendControlled | _OfAKey
 """Effects that are one frame on their link."""
@@ -33,19 +42,35 @@ def _of_a_key(effect: _OfAKey) -> link_pb2.Frame:
             return link_pb2.Frame(terminal=terminal_to_proto(effect.slot, effect.terminal))
         case SendUnknown():
             return link_pb2.Frame(unknown=link_pb2.Unknown(slot=effect.slot))
+        case SendHandBack():
+            return link_pb2.Frame(hand_back=link_pb2.HandBack(slot=effect.slot))
+        case SendFenced() | SendHandleLost() | SendInteracted():
+            return _answer_of(effect)
+        case SayGoAway():
+            return link_pb2.Frame(
+                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
+            )
+
+
+def _answer_of(effect: SendFenced | SendHandleLost | SendInteracted) -> link_pb2.Frame:
+    """Make the frame that tells what came of something an orchestrator wanted."""
+    match effect:
         case SendFenced():
             return link_pb2.Frame(
                 fenced=link_pb2.Fenced(
                     request_id=effect.request_id, epoch=effect.epoch, held=effect.held
                 )
             )
-        case SendHandBack():
-            return link_pb2.Frame(hand_back=link_pb2.HandBack(slot=effect.slot))
         case SendHandleLost():
             return link_pb2.Frame(
                 handle_lost=link_pb2.HandleLost(slot=effect.slot, handle_id=effect.handle_id)
             )
-        case SayGoAway():
+        case SendInteracted():
             return link_pb2.Frame(
-                go_away=link_pb2.GoAway(reason=effect.reason, drain_s=effect.drain_s)
+                interacted=link_pb2.Interacted(
+                    slot=effect.slot,
+                    interaction_id=effect.interaction_id,
+                    applied_at=effect.applied_at,
+                    error=None if effect.error is None else error_to_proto(effect.error),
+                )
             )

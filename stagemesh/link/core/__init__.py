@@ -19,7 +19,7 @@ from stagemesh.link.core.outbox import (
     Batch,
     Outbox,
 )
-from stagemesh.link.core.rows import NO_SOURCE, Grant, Row, row_cost
+from stagemesh.link.core.rows import NO_SOURCE, REQUEST_SOURCE, Grant, Row, row_cost
 from stagemesh.link.core.slots import SlotMint
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "MESSAGE_ROWS_MAX",
     "NO_ORIGIN",
     "NO_SOURCE",
+    "REQUEST_SOURCE",
     "WINDOW_BYTES",
     "WINDOW_UNITS",
     "Batch",

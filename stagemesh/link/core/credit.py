@@ -119,6 +119,7 @@ class Sender:
             or tail.kind != row.kind
             or tail.visible != row.visible
             or tail.end is not None
+            or tail.segment_end
             or tail.origin != row.origin
             or tail.body is not None
             or row.body is not None
@@ -135,6 +136,7 @@ class Sender:
         tail.units += row.units
         tail.text += row.text
         tail.end = row.end
+        tail.segment_end = row.segment_end
         if tail.ids is not None and row.ids is not None:
             tail.ids += row.ids
         return True

@@ -50,6 +50,9 @@ class LaneJournal(msgspec.Struct, kw_only=True):
     `ids` are all token ids of the lane, `ids[i]` that of position i; `rows` all its rows, from
     position 0 on. Either is empty where it is not kept, and so is `digest`, which is that of
     everything before `next`.
+
+    Of a stage that runs once for each segment of a streamed input, `segments` runs are over and the
+    next begins at `segment_pos`; then ids and digest are of what came after that.
     """
 
     lane: int
@@ -59,6 +62,8 @@ class LaneJournal(msgspec.Struct, kw_only=True):
     end: End | None = None
     rows: list[Row] = []
     visible_pos: int = 0
+    segments: int = 0
+    segment_pos: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -160,6 +165,7 @@ def join_journals(parts: Iterable[Journal]) -> Journal:
             lane.rows += piece.rows
             lane.next, lane.visible_pos = piece.next, piece.visible_pos
             lane.digest, lane.end = piece.digest, piece.end
+            lane.segments, lane.segment_pos = piece.segments, piece.segment_pos
     return Journal(lanes=list(lanes.values()), placed=placed, revision=revision)
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from stagemesh.link.core.rows import Grant, Row
+from stagemesh.link.core.rows import REQUEST_SOURCE, Grant, Row
 from stagemesh.outcome import End
 
 __all__ = [
@@ -42,12 +42,12 @@ class Batch:
 
     A column has one entry a row; `id_counts`, `kinds`, `visible` and `origins` are empty while
     every row has their default. `frames` holds what `put_frame` was given, and each `Row` that has
-    a body.
+    a body or is a client's input.
     """
 
     __slots__ = (
         "ends", "frames", "grants", "id_counts", "ids", "kinds", "lanes", "orders", "origins",
-        "positions", "size_bytes", "slots", "texts", "units", "visible",
+        "positions", "segment_ends", "size_bytes", "slots", "texts", "units", "visible",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -62,6 +62,7 @@ class Batch:
         self.visible: list[bool] = []
         self.origins: list[tuple[int, int]] = []
         self.ends: list[tuple[int, End]] = []
+        self.segment_ends: list[int] = []
         self.frames: list[Any] = []
         self.orders = 0
         self.grants: dict[tuple[int, int], Grant] = {}
@@ -109,12 +110,13 @@ class Outbox:
         return self._closed_bytes + self._open.size_bytes
 
     def put_rows(self, rows: Iterable[Row]) -> None:
-        """Add rows; they are copied into columns, except one with a body, which is kept."""
+        """Add rows; they are copied into columns, except those that go as frames."""
         batch = self._open
         framed = self._framed
         for row in rows:
-            if row.body is not None:
-                self.put_frame(row, (row.slot,), _BODY_BYTES + len(row.body.inline))
+            if row.body is not None or row.lane == REQUEST_SOURCE:
+                inline = len(row.text) if row.body is None else len(row.body.inline)
+                self.put_frame(row, (row.slot,), _BODY_BYTES + inline)
                 batch, framed = self._open, self._framed
                 continue
             ids = row.ids
@@ -141,6 +143,8 @@ class Outbox:
                 batch.id_counts.append(0)
             if row.end is not None:
                 batch.ends.append((len(batch.slots) - 1, row.end))
+            elif row.segment_end:
+                batch.segment_ends.append(len(batch.slots) - 1)
             if (
                 row.kind
                 or not row.visible

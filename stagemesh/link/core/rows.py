@@ -7,7 +7,10 @@ import msgspec
 from stagemesh.media import Body, Modality
 from stagemesh.outcome import End
 
-__all__ = ["NO_SOURCE", "Grant", "Row", "row_cost"]
+__all__ = ["NO_SOURCE", "REQUEST_SOURCE", "Grant", "Row", "row_cost"]
+
+REQUEST_SOURCE: Final = 0xFFFF_FFFF
+"""The lane of the request's own streamed input, which no stage gives."""
 
 NO_SOURCE = 0
 """The source of a grant for outputs, which has none."""
@@ -22,6 +25,10 @@ class Row(msgspec.Struct, gc=False):
     Text travels in `text`, with token ids beside it where the lane was asked for them; everything
     else in `body`, which whoever routes the row never opens. `origin` is the range of units of the
     stage's input that the output was made of, where the stage makes each output of one input alone.
+    A segment of the lane may end with it, which is not the lane's end.
+
+    A piece of a client's streamed input is a row of the lane `REQUEST_SOURCE`: its position counts
+    pieces, and audio is in `body`.
     """
 
     slot: int
@@ -35,6 +42,7 @@ class Row(msgspec.Struct, gc=False):
     body: Body | None = None
     end: End | None = None
     origin: tuple[int, int] | None = None
+    segment_end: bool = False
 
     @property
     def size_bytes(self) -> int:

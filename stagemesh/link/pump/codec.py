@@ -1,21 +1,27 @@
 """One message of a link: columns to rows and back, and the frames beside them.
 
-A message is decoded into steps, nearly always one. Output frames become rows; where one follows
-another kind of frame a new step begins, so that steps, and rows before frames before grants within
-a step, are the order in which the message is to be applied.
+A message is decoded into steps, nearly always one. Output and Input frames become rows; where one
+follows another kind of frame a new step begins, so that steps, and rows before frames before grants
+within a step, are the order in which the message is to be applied.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import NO_ORIGIN, Batch, Grant, Row
-from stagemesh.outcome import End
+from stagemesh.link.core import NO_ORIGIN, REQUEST_SOURCE, Batch, Grant, Row
+from stagemesh.outcome import End, FinishReason
 from stagemesh.wire import body_from_proto, body_to_proto, end_from_proto, end_to_proto
 
 __all__ = ["Received", "WireFault", "decode", "encode"]
+
+_INPUT_END: Final = End(finish_reason=FinishReason.STOP)
+"""Of a client's input, of which nothing more is to be said."""
+
+_ROW_FRAMES: Final = frozenset({"input", "output"})
 
 
 class WireFault(ValueError):
@@ -36,10 +42,12 @@ def encode(batch: Batch) -> link_pb2.LinkMessage:
     if batch.slots:
         _encode_rows(batch, message.outputs)
     for frame in batch.frames:
-        if isinstance(frame, Row):
-            _encode_output(frame, message.frames.add().output)
-        else:
+        if not isinstance(frame, Row):
             message.frames.append(frame)
+        elif frame.lane == REQUEST_SOURCE:
+            _encode_input(frame, message.frames.add().input)
+        else:
+            _encode_output(frame, message.frames.add().output)
     if batch.grants:
         grants = message.grants
         grants.slot.extend([grant.slot for grant in batch.grants.values()])
@@ -59,13 +67,15 @@ def decode(message: link_pb2.LinkMessage) -> list[Received]:
     step = Received(_decode_rows(outputs) if message.HasField("outputs") else [], [], [])
     steps = [step]
     for frame in message.frames:
-        if not frame.HasField("output"):
+        kind = frame.WhichOneof("kind")
+        if kind not in _ROW_FRAMES:
             step.frames.append(frame)
             continue
         if step.frames:
             step = Received([], [], [])
             steps.append(step)
-        step.rows.append(_decode_output(frame.output))
+        row = _decode_output(frame.output) if kind == "output" else _decode_input(frame.input)
+        step.rows.append(row)
     if message.HasField("grants"):
         step.grants = _decode_grants(message.grants)
     return steps
@@ -94,6 +104,8 @@ def _encode_rows(batch: Batch, outputs: link_pb2.Outputs) -> None:
         outputs.origin_end.extend([end for _, end in batch.origins])
     for row, end in batch.ends:
         outputs.ends.add(row=row).end.CopyFrom(end_to_proto(end))
+    for row in batch.segment_ends:
+        outputs.ends.add(row=row, segment=True)
 
 
 def _without_surrogates(text: str) -> str:
@@ -108,10 +120,26 @@ def _encode_output(row: Row, output: link_pb2.Output) -> None:
     output.hidden = not row.visible
     if row.origin is not None:
         output.origin_start, output.origin_end = row.origin
+    output.segment_end = row.segment_end
     if row.body is not None:
         output.body.CopyFrom(body_to_proto(row.body))
     if row.end is not None:
         output.end.CopyFrom(end_to_proto(row.end))
+
+
+def _encode_input(row: Row, given: link_pb2.Input) -> None:
+    given.slot = row.slot
+    given.source = row.lane
+    given.pos = row.pos
+    given.units = row.units
+    try:
+        given.text = row.text
+    except UnicodeEncodeError:
+        given.text = _without_surrogates(row.text)
+    if row.body is not None:
+        given.body.CopyFrom(body_to_proto(row.body))
+    given.segment_end = row.segment_end
+    given.end = row.end is not None
 
 
 def _decode_rows(outputs: link_pb2.Outputs) -> list[Row]:
@@ -139,7 +167,10 @@ def _decode_rows(outputs: link_pb2.Outputs) -> list[Row]:
     for row_end in outputs.ends:
         if row_end.row >= count:
             raise WireFault(f"an end names row {row_end.row} of {count}")
-        rows[row_end.row].end = _decode_end(row_end.end)
+        if row_end.segment:
+            rows[row_end.row].segment_end = True
+        else:
+            rows[row_end.row].end = _decode_end(row_end.end)
     return rows
 
 
@@ -171,6 +202,26 @@ def _decode_output(output: link_pb2.Output) -> Row:
         body=body,
         end=_decode_end(output.end) if output.HasField("end") else None,
         origin=(output.origin_start, output.origin_end) if output.origin_end else None,
+        segment_end=output.segment_end,
+    )
+
+
+def _decode_input(given: link_pb2.Input) -> Row:
+    if given.source != REQUEST_SOURCE:
+        raise WireFault(f"an input names {given.source:#x}, and is none of a request")
+    try:
+        body = body_from_proto(given.body) if given.HasField("body") else None
+    except MeshError as error:
+        raise WireFault(f"an input has a bad body: {error}") from error
+    return Row(
+        given.slot,
+        given.source,
+        given.pos,
+        given.units,
+        given.text,
+        body=body,
+        end=_INPUT_END if given.end else None,
+        segment_end=given.segment_end,
     )
 
 

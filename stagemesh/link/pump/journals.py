@@ -57,6 +57,8 @@ def lane_journal_to_proto(lane: LaneJournal) -> link_pb2.LaneJournal:
         token_ids=lane.ids,
         digest=lane.digest,
         visible_pos=lane.visible_pos,
+        segments=lane.segments,
+        segment_pos=lane.segment_pos,
     )
     if lane.end is not None:
         message.end.CopyFrom(end_to_proto(lane.end))
@@ -89,9 +91,10 @@ def lane_journal_from_proto(message: link_pb2.LaneJournal) -> LaneJournal:
     ids = list(message.token_ids)
     # Rows without a body are apart from those with one; a bare end is the last of either.
     rows = sorted(step.rows, key=lambda row: (row.pos, row.end is not None))
+    begin = message.segment_pos
     for row in rows:
-        if row.units and row.pos + row.units <= len(ids):
-            row.ids = ids[row.pos : row.pos + row.units]
+        if row.units and begin <= row.pos and row.pos + row.units <= begin + len(ids):
+            row.ids = ids[row.pos - begin : row.pos - begin + row.units]
     return LaneJournal(
         lane=message.lane,
         next=message.pos,
@@ -100,6 +103,8 @@ def lane_journal_from_proto(message: link_pb2.LaneJournal) -> LaneJournal:
         end=end,
         rows=rows,
         visible_pos=message.visible_pos,
+        segments=message.segments,
+        segment_pos=message.segment_pos,
     )
 
 

@@ -26,7 +26,7 @@ async def test_a_client_that_stops_reading_does_not_keep_its_call_for_ever(
     worker: FakeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request ends at its deadline; whoever serves the call lets go soon after."""
-    monkeypatch.setattr("services.orchestrator.servicer.generate.LEFTOVER_S", 0.2)
+    monkeypatch.setattr("services.orchestrator.servicer.answers.LEFTOVER_S", 0.2)
     over = asyncio.Event()
     run = Generation.run
 

@@ -28,6 +28,7 @@ from services.stage_worker.engines.support.synthetic_script import (
     split_tokens,
     word,
 )
+from stagemesh.errors import unsupported
 from stagemesh.media import AUDIO_PCM, IMAGE_PNG, Body, Modality
 from stagemesh.outcome import End, FinishReason, Usage
 
@@ -58,9 +59,9 @@ class Run:
     """
 
     __slots__ = (
-        "_audio_at", "_count", "_inputs", "_limit", "_modalities", "_per_input", "_prompt_tokens",
-        "_received", "_relays", "_said", "_seed", "_stops", "_words", "closed", "done", "due_s",
-        "fault_at", "made", "number", "scheduled", "script", "work",
+        "_audio_at", "_changes", "_count", "_inputs", "_limit", "_modalities", "_per_input",
+        "_prompt_tokens", "_received", "_relays", "_said", "_seed", "_stops", "_words", "closed",
+        "done", "due_s", "fault_at", "made", "number", "scheduled", "script", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, now_s: float, *, per_input: bool = False) -> None:
@@ -92,6 +93,7 @@ class Run:
         # By its tokens it gets all input once more, by the input only what is not delivered.
         self._received = self.made if per_input else 0
         self._said = self._received
+        self._changes = [(one.applied_at, one.text) for one in work.interactions]
         self._audio_at = 0
         if work.resume is not None:
             self._audio_at = work.resume.positions.get(Modality.AUDIO, 0)
@@ -116,6 +118,17 @@ class Run:
             self._words += (
                 split_tokens(text, units) if text else map(word, range(known, known + units))
             )
+
+    def change(self, text: str) -> int:
+        """Take another prompt, which colours the frames from the next one on.
+
+        Raises:
+            MeshError: If it gives no video.
+        """
+        if Modality.VIDEO not in self._modalities:
+            raise unsupported("only a video takes another prompt")
+        self._changes.append((self.made, text))
+        return self.made
 
     def close(self) -> None:
         """Note that no more input comes."""
@@ -254,7 +267,10 @@ class Run:
             last = end if frame == start + units - 1 else None
             body = Body(
                 inline=png(
-                    width, height, colour_of(self._seed, frame), self.script.payload_bytes or 0
+                    width,
+                    height,
+                    colour_of(self._seed_of(frame), frame),
+                    self.script.payload_bytes or 0,
                 ),
                 media_type=IMAGE_PNG,
                 shape=(width, height),
@@ -262,6 +278,10 @@ class Run:
             yield Piece(attempt=self.number, modality=Modality.VIDEO, units=1, body=body, end=last)
         if not units and end is not None:
             yield Piece(attempt=self.number, modality=Modality.VIDEO, end=end)
+
+    def _seed_of(self, frame: int) -> int:
+        """Give the seed of a frame: each change of the prompt adds the sum of its bytes."""
+        return self._seed + sum(sum(text.encode()) for at, text in self._changes if at <= frame)
 
     def _item(self, modality: Modality) -> Body:
         """Make the one image or tensor of the attempt."""

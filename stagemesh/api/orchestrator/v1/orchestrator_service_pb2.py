@@ -28,47 +28,61 @@ from stagemesh.api.types.v1 import outcome_pb2 as stagemesh_dot_api_dot_types_do
 from stagemesh.api.types.v1 import request_pb2 as stagemesh_dot_api_dot_types_dot_v1_dot_request__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n8stagemesh/api/orchestrator/v1/orchestrator_service.proto\x12\x1dstagemesh.api.orchestrator.v1\x1a!stagemesh/api/types/v1/link.proto\x1a\"stagemesh/api/types/v1/media.proto\x1a$stagemesh/api/types/v1/outcome.proto\x1a$stagemesh/api/types/v1/request.proto\"C\n\x0fGenerateRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Request\"\x95\x01\n\x10GenerateResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"\xa4\x02\n\x0fGeneratedOutput\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\x32\n\x08modality\x18\x03 \x01(\x0e\x32 .stagemesh.api.types.v1.Modality\x12\x0b\n\x03pos\x18\x04 \x01(\x04\x12\r\n\x05units\x18\x05 \x01(\r\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x30\n\x04kind\x18\x07 \x01(\x0e\x32\".stagemesh.api.types.v1.OutputKind\x12*\n\x04\x62ody\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Body\x12\x0c\n\x04more\x18\t \x01(\x08\x12(\n\x03\x65nd\x18\n \x01(\x0b\x32\x1b.stagemesh.api.types.v1.End\"\xd5\x01\n\x0fRequestTerminal\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.stagemesh.api.types.v1.Outcome\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\x12,\n\x05usage\x18\x03 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Usage\x12\x30\n\x07timings\x18\x04 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"4\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x10\n\x08partials\x18\x02 \x01(\x08\"\xa1\x01\n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\x12@\n\x08terminal\x18\x03 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x1a\n\x12unconfirmed_stages\x18\x04 \x03(\t\x12\x12\n\nunanswered\x18\x05 \x03(\t\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x8f\x03\n\x12GetRequestResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x61ge_s\x18\x04 \x01(\x01\x12>\n\x08\x61ttempts\x18\x05 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.AttemptStatus\x12@\n\x08terminal\x18\x06 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x17\n\x0forchestrator_id\x18\x08 \x01(\t\x12;\n\x06\x65vents\x18\t \x03(\x0b\x32+.stagemesh.api.orchestrator.v1.RequestEvent\x12\x16\n\x0e\x65vents_dropped\x18\n \x01(\r\x12\x39\n\x06stages\x18\x0b \x03(\x0b\x32).stagemesh.api.orchestrator.v1.StageTimes\"\x93\x02\n\x0cRequestEvent\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12=\n\x04kind\x18\x02 \x01(\x0e\x32/.stagemesh.api.orchestrator.v1.RequestEventKind\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x12\n\nreplica_id\x18\x06 \x01(\t\x12\x13\n\x0bincarnation\x18\x07 \x01(\x06\x12\r\n\x05state\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\x0f\n\x07seconds\x18\n \x01(\x01\x12\x30\n\x07timings\x18\x0b \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"\x86\x01\n\nStageTimes\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\r\x12\x0e\n\x06wait_s\x18\x03 \x01(\x01\x12\x0f\n\x07queue_s\x18\x04 \x01(\x01\x12\x12\n\ntransfer_s\x18\x05 \x01(\x01\x12\x11\n\tcompute_s\x18\x06 \x01(\x01\x12\x0f\n\x07total_s\x18\x07 \x01(\x01\"Z\n\x13ListRequestsRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x84\x01\n\x14ListRequestsResponse\x12?\n\x08requests\x18\x01 \x03(\x0b\x32-.stagemesh.api.orchestrator.v1.RequestSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\nunanswered\x18\x03 \x03(\t\"\xd2\x01\n\x0eRequestSummary\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x17\n\x0forchestrator_id\x18\x05 \x01(\t\x12\x14\n\x0copened_ago_s\x18\x06 \x01(\x01\x12@\n\x08terminal\x18\x07 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x0e\n\x06number\x18\x08 \x01(\x04\"`\n\rAttemptStatus\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nreplica_id\x18\x05 \x01(\t\"\x13\n\x11ListModelsRequest\"O\n\x12ListModelsResponse\x12\x39\n\x06models\x18\x01 \x03(\x0b\x32).stagemesh.api.types.v1.PublishedPipeline*\xc3\x03\n\x10RequestEventKind\x12\"\n\x1eREQUEST_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_EVENT_KIND_OPENED\x10\x01\x12\x1f\n\x1bREQUEST_EVENT_KIND_ADMITTED\x10\x02\x12\x1e\n\x1aREQUEST_EVENT_KIND_PENDING\x10\x03\x12 \n\x1cREQUEST_EVENT_KIND_SUBMITTED\x10\x04\x12 \n\x1cREQUEST_EVENT_KIND_STREAMING\x10\x05\x12#\n\x1fREQUEST_EVENT_KIND_FIRST_OUTPUT\x10\x06\x12$\n REQUEST_EVENT_KIND_ATTEMPT_ENDED\x10\x07\x12\x1f\n\x1bREQUEST_EVENT_KIND_REDRIVEN\x10\x08\x12\x1c\n\x18REQUEST_EVENT_KIND_RESET\x10\t\x12\x1f\n\x1bREQUEST_EVENT_KIND_STOPPING\x10\n\x12\x1f\n\x1bREQUEST_EVENT_KIND_ORPHANED\x10\x0b\x12\x1b\n\x17REQUEST_EVENT_KIND_DONE\x10\x0c\x32\xc7\x04\n\x13OrchestratorService\x12m\n\x08Generate\x12..stagemesh.api.orchestrator.v1.GenerateRequest\x1a/.stagemesh.api.orchestrator.v1.GenerateResponse0\x01\x12\x62\n\x05\x41\x62ort\x12+.stagemesh.api.orchestrator.v1.AbortRequest\x1a,.stagemesh.api.orchestrator.v1.AbortResponse\x12q\n\nGetRequest\x12\x30.stagemesh.api.orchestrator.v1.GetRequestRequest\x1a\x31.stagemesh.api.orchestrator.v1.GetRequestResponse\x12w\n\x0cListRequests\x12\x32.stagemesh.api.orchestrator.v1.ListRequestsRequest\x1a\x33.stagemesh.api.orchestrator.v1.ListRequestsResponse\x12q\n\nListModels\x12\x30.stagemesh.api.orchestrator.v1.ListModelsRequest\x1a\x31.stagemesh.api.orchestrator.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n8stagemesh/api/orchestrator/v1/orchestrator_service.proto\x12\x1dstagemesh.api.orchestrator.v1\x1a!stagemesh/api/types/v1/link.proto\x1a\"stagemesh/api/types/v1/media.proto\x1a$stagemesh/api/types/v1/outcome.proto\x1a$stagemesh/api/types/v1/request.proto\"C\n\x0fGenerateRequest\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Request\"\x95\x01\n\x10GenerateResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\"\xc2\x02\n\x0f\x43onverseRequest\x12/\n\x04open\x18\x01 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.RequestH\x00\x12\x37\n\x06\x61ppend\x18\x02 \x01(\x0b\x32%.stagemesh.api.orchestrator.v1.AppendH\x00\x12@\n\x0bsegment_end\x18\x03 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.SegmentEndH\x00\x12:\n\x05\x63lose\x18\x04 \x01(\x0b\x32).stagemesh.api.orchestrator.v1.CloseInputH\x00\x12?\n\x08interact\x18\x05 \x01(\x0b\x32+.stagemesh.api.orchestrator.v1.PromptChangeH\x00\x42\x06\n\x04step\"4\n\x0cPromptChange\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"|\n\rPromptChanged\x12\x16\n\x0einteraction_id\x18\x01 \x01(\t\x12\r\n\x05stage\x18\x02 \x01(\t\x12\x12\n\napplied_at\x18\x03 \x01(\x04\x12\x30\n\x05\x65rror\x18\x04 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\"R\n\x06\x41ppend\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12-\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.BodyH\x00\x42\t\n\x07\x63ontent\"\x0c\n\nSegmentEnd\"\x0c\n\nCloseInput\"\xd9\x01\n\x10\x43onverseResponse\x12?\n\x07outputs\x18\x01 \x03(\x0b\x32..stagemesh.api.orchestrator.v1.GeneratedOutput\x12@\n\x08terminal\x18\x02 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x42\n\x0cinteractions\x18\x03 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.PromptChanged\"\xb9\x02\n\x0fGeneratedOutput\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0e\n\x06\x63hoice\x18\x02 \x01(\r\x12\x32\n\x08modality\x18\x03 \x01(\x0e\x32 .stagemesh.api.types.v1.Modality\x12\x0b\n\x03pos\x18\x04 \x01(\x04\x12\r\n\x05units\x18\x05 \x01(\r\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x30\n\x04kind\x18\x07 \x01(\x0e\x32\".stagemesh.api.types.v1.OutputKind\x12*\n\x04\x62ody\x18\x08 \x01(\x0b\x32\x1c.stagemesh.api.types.v1.Body\x12\x0c\n\x04more\x18\t \x01(\x08\x12(\n\x03\x65nd\x18\n \x01(\x0b\x32\x1b.stagemesh.api.types.v1.End\x12\x13\n\x0bsegment_end\x18\x0b \x01(\x08\"\xd5\x01\n\x0fRequestTerminal\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.stagemesh.api.types.v1.Outcome\x12\x30\n\x05\x65rror\x18\x02 \x01(\x0b\x32!.stagemesh.api.types.v1.ErrorInfo\x12,\n\x05usage\x18\x03 \x01(\x0b\x32\x1d.stagemesh.api.types.v1.Usage\x12\x30\n\x07timings\x18\x04 \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"4\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x10\n\x08partials\x18\x02 \x01(\x08\"\xa1\x01\n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\x12\r\n\x05state\x18\x02 \x01(\t\x12@\n\x08terminal\x18\x03 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x1a\n\x12unconfirmed_stages\x18\x04 \x03(\t\x12\x12\n\nunanswered\x18\x05 \x03(\t\"\'\n\x11GetRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x8f\x03\n\x12GetRequestResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x61ge_s\x18\x04 \x01(\x01\x12>\n\x08\x61ttempts\x18\x05 \x03(\x0b\x32,.stagemesh.api.orchestrator.v1.AttemptStatus\x12@\n\x08terminal\x18\x06 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x17\n\x0forchestrator_id\x18\x08 \x01(\t\x12;\n\x06\x65vents\x18\t \x03(\x0b\x32+.stagemesh.api.orchestrator.v1.RequestEvent\x12\x16\n\x0e\x65vents_dropped\x18\n \x01(\r\x12\x39\n\x06stages\x18\x0b \x03(\x0b\x32).stagemesh.api.orchestrator.v1.StageTimes\"\x93\x02\n\x0cRequestEvent\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12=\n\x04kind\x18\x02 \x01(\x0e\x32/.stagemesh.api.orchestrator.v1.RequestEventKind\x12\r\n\x05stage\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x12\n\nreplica_id\x18\x06 \x01(\t\x12\x13\n\x0bincarnation\x18\x07 \x01(\x06\x12\r\n\x05state\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\x0f\n\x07seconds\x18\n \x01(\x01\x12\x30\n\x07timings\x18\x0b \x01(\x0b\x32\x1f.stagemesh.api.types.v1.Timings\"\x86\x01\n\nStageTimes\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\r\x12\x0e\n\x06wait_s\x18\x03 \x01(\x01\x12\x0f\n\x07queue_s\x18\x04 \x01(\x01\x12\x12\n\ntransfer_s\x18\x05 \x01(\x01\x12\x11\n\tcompute_s\x18\x06 \x01(\x01\x12\x0f\n\x07total_s\x18\x07 \x01(\x01\"Z\n\x13ListRequestsRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"\x84\x01\n\x14ListRequestsResponse\x12?\n\x08requests\x18\x01 \x03(\x0b\x32-.stagemesh.api.orchestrator.v1.RequestSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\nunanswered\x18\x03 \x03(\t\"\xd2\x01\n\x0eRequestSummary\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x17\n\x0forchestrator_id\x18\x05 \x01(\t\x12\x14\n\x0copened_ago_s\x18\x06 \x01(\x01\x12@\n\x08terminal\x18\x07 \x01(\x0b\x32..stagemesh.api.orchestrator.v1.RequestTerminal\x12\x0e\n\x06number\x18\x08 \x01(\x04\"`\n\rAttemptStatus\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05state\x18\x04 \x01(\t\x12\x12\n\nreplica_id\x18\x05 \x01(\t\"\x13\n\x11ListModelsRequest\"O\n\x12ListModelsResponse\x12\x39\n\x06models\x18\x01 \x03(\x0b\x32).stagemesh.api.types.v1.PublishedPipeline*\xc3\x03\n\x10RequestEventKind\x12\"\n\x1eREQUEST_EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19REQUEST_EVENT_KIND_OPENED\x10\x01\x12\x1f\n\x1bREQUEST_EVENT_KIND_ADMITTED\x10\x02\x12\x1e\n\x1aREQUEST_EVENT_KIND_PENDING\x10\x03\x12 \n\x1cREQUEST_EVENT_KIND_SUBMITTED\x10\x04\x12 \n\x1cREQUEST_EVENT_KIND_STREAMING\x10\x05\x12#\n\x1fREQUEST_EVENT_KIND_FIRST_OUTPUT\x10\x06\x12$\n REQUEST_EVENT_KIND_ATTEMPT_ENDED\x10\x07\x12\x1f\n\x1bREQUEST_EVENT_KIND_REDRIVEN\x10\x08\x12\x1c\n\x18REQUEST_EVENT_KIND_RESET\x10\t\x12\x1f\n\x1bREQUEST_EVENT_KIND_STOPPING\x10\n\x12\x1f\n\x1bREQUEST_EVENT_KIND_ORPHANED\x10\x0b\x12\x1b\n\x17REQUEST_EVENT_KIND_DONE\x10\x0c\x32\xb8\x05\n\x13OrchestratorService\x12m\n\x08Generate\x12..stagemesh.api.orchestrator.v1.GenerateRequest\x1a/.stagemesh.api.orchestrator.v1.GenerateResponse0\x01\x12o\n\x08\x43onverse\x12..stagemesh.api.orchestrator.v1.ConverseRequest\x1a/.stagemesh.api.orchestrator.v1.ConverseResponse(\x01\x30\x01\x12\x62\n\x05\x41\x62ort\x12+.stagemesh.api.orchestrator.v1.AbortRequest\x1a,.stagemesh.api.orchestrator.v1.AbortResponse\x12q\n\nGetRequest\x12\x30.stagemesh.api.orchestrator.v1.GetRequestRequest\x1a\x31.stagemesh.api.orchestrator.v1.GetRequestResponse\x12w\n\x0cListRequests\x12\x32.stagemesh.api.orchestrator.v1.ListRequestsRequest\x1a\x33.stagemesh.api.orchestrator.v1.ListRequestsResponse\x12q\n\nListModels\x12\x30.stagemesh.api.orchestrator.v1.ListModelsRequest\x1a\x31.stagemesh.api.orchestrator.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stagemesh.api.orchestrator.v1.orchestrator_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REQUESTEVENTKIND']._serialized_start=2687
-  _globals['_REQUESTEVENTKIND']._serialized_end=3138
+  _globals['_REQUESTEVENTKIND']._serialized_start=3545
+  _globals['_REQUESTEVENTKIND']._serialized_end=3996
   _globals['_GENERATEREQUEST']._serialized_start=238
   _globals['_GENERATEREQUEST']._serialized_end=305
   _globals['_GENERATERESPONSE']._serialized_start=308
   _globals['_GENERATERESPONSE']._serialized_end=457
-  _globals['_GENERATEDOUTPUT']._serialized_start=460
-  _globals['_GENERATEDOUTPUT']._serialized_end=752
-  _globals['_REQUESTTERMINAL']._serialized_start=755
-  _globals['_REQUESTTERMINAL']._serialized_end=968
-  _globals['_ABORTREQUEST']._serialized_start=970
-  _globals['_ABORTREQUEST']._serialized_end=1022
-  _globals['_ABORTRESPONSE']._serialized_start=1025
-  _globals['_ABORTRESPONSE']._serialized_end=1186
-  _globals['_GETREQUESTREQUEST']._serialized_start=1188
-  _globals['_GETREQUESTREQUEST']._serialized_end=1227
-  _globals['_GETREQUESTRESPONSE']._serialized_start=1230
-  _globals['_GETREQUESTRESPONSE']._serialized_end=1629
-  _globals['_REQUESTEVENT']._serialized_start=1632
-  _globals['_REQUESTEVENT']._serialized_end=1907
-  _globals['_STAGETIMES']._serialized_start=1910
-  _globals['_STAGETIMES']._serialized_end=2044
-  _globals['_LISTREQUESTSREQUEST']._serialized_start=2046
-  _globals['_LISTREQUESTSREQUEST']._serialized_end=2136
-  _globals['_LISTREQUESTSRESPONSE']._serialized_start=2139
-  _globals['_LISTREQUESTSRESPONSE']._serialized_end=2271
-  _globals['_REQUESTSUMMARY']._serialized_start=2274
-  _globals['_REQUESTSUMMARY']._serialized_end=2484
-  _globals['_ATTEMPTSTATUS']._serialized_start=2486
-  _globals['_ATTEMPTSTATUS']._serialized_end=2582
-  _globals['_LISTMODELSREQUEST']._serialized_start=2584
-  _globals['_LISTMODELSREQUEST']._serialized_end=2603
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2605
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2684
-  _globals['_ORCHESTRATORSERVICE']._serialized_start=3141
-  _globals['_ORCHESTRATORSERVICE']._serialized_end=3724
+  _globals['_CONVERSEREQUEST']._serialized_start=460
+  _globals['_CONVERSEREQUEST']._serialized_end=782
+  _globals['_PROMPTCHANGE']._serialized_start=784
+  _globals['_PROMPTCHANGE']._serialized_end=836
+  _globals['_PROMPTCHANGED']._serialized_start=838
+  _globals['_PROMPTCHANGED']._serialized_end=962
+  _globals['_APPEND']._serialized_start=964
+  _globals['_APPEND']._serialized_end=1046
+  _globals['_SEGMENTEND']._serialized_start=1048
+  _globals['_SEGMENTEND']._serialized_end=1060
+  _globals['_CLOSEINPUT']._serialized_start=1062
+  _globals['_CLOSEINPUT']._serialized_end=1074
+  _globals['_CONVERSERESPONSE']._serialized_start=1077
+  _globals['_CONVERSERESPONSE']._serialized_end=1294
+  _globals['_GENERATEDOUTPUT']._serialized_start=1297
+  _globals['_GENERATEDOUTPUT']._serialized_end=1610
+  _globals['_REQUESTTERMINAL']._serialized_start=1613
+  _globals['_REQUESTTERMINAL']._serialized_end=1826
+  _globals['_ABORTREQUEST']._serialized_start=1828
+  _globals['_ABORTREQUEST']._serialized_end=1880
+  _globals['_ABORTRESPONSE']._serialized_start=1883
+  _globals['_ABORTRESPONSE']._serialized_end=2044
+  _globals['_GETREQUESTREQUEST']._serialized_start=2046
+  _globals['_GETREQUESTREQUEST']._serialized_end=2085
+  _globals['_GETREQUESTRESPONSE']._serialized_start=2088
+  _globals['_GETREQUESTRESPONSE']._serialized_end=2487
+  _globals['_REQUESTEVENT']._serialized_start=2490
+  _globals['_REQUESTEVENT']._serialized_end=2765
+  _globals['_STAGETIMES']._serialized_start=2768
+  _globals['_STAGETIMES']._serialized_end=2902
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=2904
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=2994
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=2997
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=3129
+  _globals['_REQUESTSUMMARY']._serialized_start=3132
+  _globals['_REQUESTSUMMARY']._serialized_end=3342
+  _globals['_ATTEMPTSTATUS']._serialized_start=3344
+  _globals['_ATTEMPTSTATUS']._serialized_end=3440
+  _globals['_LISTMODELSREQUEST']._serialized_start=3442
+  _globals['_LISTMODELSREQUEST']._serialized_end=3461
+  _globals['_LISTMODELSRESPONSE']._serialized_start=3463
+  _globals['_LISTMODELSRESPONSE']._serialized_end=3542
+  _globals['_ORCHESTRATORSERVICE']._serialized_start=3999
+  _globals['_ORCHESTRATORSERVICE']._serialized_end=4695
 # @@protoc_insertion_point(module_scope)

@@ -136,6 +136,202 @@ class GenerateResponse(_message.Message):
 Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
+class ConverseRequest(_message.Message):
+    """One step of a client in a conversation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_FIELD_NUMBER: _builtins.int
+    APPEND_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
+    CLOSE_FIELD_NUMBER: _builtins.int
+    INTERACT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def open(self) -> _request_pb2.Request:
+        """First, and once. Its messages may be empty."""
+
+    @_builtins.property
+    def append(self) -> Global___Append: ...
+    @_builtins.property
+    def segment_end(self) -> Global___SegmentEnd: ...
+    @_builtins.property
+    def close(self) -> Global___CloseInput: ...
+    @_builtins.property
+    def interact(self) -> Global___PromptChange: ...
+    def __init__(
+        self,
+        *,
+        open: _request_pb2.Request | None = ...,
+        append: Global___Append | None = ...,
+        segment_end: Global___SegmentEnd | None = ...,
+        close: Global___CloseInput | None = ...,
+        interact: Global___PromptChange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "interact", b"interact", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "close", b"close", "interact", b"interact", "open", b"open", "segment_end", b"segment_end", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["open", "append", "segment_end", "close", "interact"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___ConverseRequest: _TypeAlias = ConverseRequest  # noqa: Y015
+
+@_typing.final
+class PromptChange(_message.Message):
+    """Another prompt for what is being made, for example the next frames of a video."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    """The client's own name for it; each is used once in a conversation."""
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptChange: _TypeAlias = PromptChange  # noqa: Y015
+
+@_typing.final
+class PromptChanged(_message.Message):
+    """What became of a change of the prompt. An error concerns the change alone: the request goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    stage: _builtins.str
+    """The stage that took it, and the first position of its outputs that were made under it."""
+    applied_at: _builtins.int
+    @_builtins.property
+    def error(self) -> _outcome_pb2.ErrorInfo: ...
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+        error: _outcome_pb2.ErrorInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "error", b"error", "interaction_id", b"interaction_id", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptChanged: _TypeAlias = PromptChanged  # noqa: Y015
+
+@_typing.final
+class Append(_message.Message):
+    """More input."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    AUDIO_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    @_builtins.property
+    def audio(self) -> _media_pb2.Body:
+        """Bytes are always inline here. Several appends of one segment are one piece of audio."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        audio: _media_pb2.Body | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "content", b"content", "text", b"text"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "content", b"content", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["text", "audio"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___Append: _TypeAlias = Append  # noqa: Y015
+
+@_typing.final
+class SegmentEnd(_message.Message):
+    """A segment of the input is complete: a sentence, or what was said in one turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentEnd: _TypeAlias = SegmentEnd  # noqa: Y015
+
+@_typing.final
+class CloseInput(_message.Message):
+    """The input is complete. A segment that was begun ends with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseInput: _TypeAlias = CloseInput  # noqa: Y015
+
+@_typing.final
+class ConverseResponse(_message.Message):
+    """Some outputs, or the end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GeneratedOutput]: ...
+    @_builtins.property
+    def terminal(self) -> Global___RequestTerminal:
+        """Set in the last message, and only there."""
+
+    @_builtins.property
+    def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptChanged]:
+        """One for each change of the prompt; a change without one when the request ends was not made."""
+
+    def __init__(
+        self,
+        *,
+        outputs: _abc.Iterable[Global___GeneratedOutput] | None = ...,
+        terminal: Global___RequestTerminal | None = ...,
+        interactions: _abc.Iterable[Global___PromptChanged] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interactions", b"interactions", "outputs", b"outputs", "terminal", b"terminal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConverseResponse: _TypeAlias = ConverseResponse  # noqa: Y015
+
+@_typing.final
 class GeneratedOutput(_message.Message):
     """One piece of a result."""
 
@@ -151,6 +347,7 @@ class GeneratedOutput(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     choice: _builtins.int
     modality: _media_pb2.Modality.ValueType
@@ -161,6 +358,8 @@ class GeneratedOutput(_message.Message):
     kind: _link_pb2.OutputKind.ValueType
     more: _builtins.bool
     """True where more bytes of the same item follow in the next output."""
+    segment_end: _builtins.bool
+    """The last piece of what was made of one segment of a streamed input."""
     @_builtins.property
     def body(self) -> _media_pb2.Body:
         """Bytes are always inline here, in pieces of at most 256 KiB; handles never leave the mesh."""
@@ -182,10 +381,11 @@ class GeneratedOutput(_message.Message):
         body: _media_pb2.Body | None = ...,
         more: _builtins.bool = ...,
         end: _outcome_pb2.End | None = ...,
+        segment_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "end", b"end", "kind", b"kind", "modality", b"modality", "more", b"more", "pos", b"pos", "stage", b"stage", "text", b"text", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "choice", b"choice", "end", b"end", "kind", b"kind", "modality", b"modality", "more", b"more", "pos", b"pos", "segment_end", b"segment_end", "stage", b"stage", "text", b"text", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,11 @@ class OrchestratorServiceStub:
                 request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Converse = channel.stream_stream(
+                '/stagemesh.api.orchestrator.v1.OrchestratorService/Converse',
+                request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseRequest.SerializeToString,
+                response_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/stagemesh.api.orchestrator.v1.OrchestratorService/Abort',
                 request_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.AbortRequest.SerializeToString,
@@ -71,6 +76,19 @@ class OrchestratorServiceServicer:
 
         The request id comes at once, as the initial metadata `x-request-id`. A deadline on the call is
         the request's deadline. Cancelling the call aborts the request.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Converse(self, request_iterator, context):
+        """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+        whose prompt changes while it is answered.
+
+        The first message holds the request; appends, segment ends and interactions follow.
+        What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
+        side of the stream closes the input. A client that appends faster than the stages read is held
+        back by the flow control of the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,6 +130,11 @@ def add_OrchestratorServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateRequest.FromString,
                     response_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Converse': grpc.stream_stream_rpc_method_handler(
+                    servicer.Converse,
+                    request_deserializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseRequest.FromString,
+                    response_serializer=stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseResponse.SerializeToString,
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
@@ -162,6 +185,33 @@ class OrchestratorService:
             '/stagemesh.api.orchestrator.v1.OrchestratorService/Generate',
             stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateRequest.SerializeToString,
             stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Converse(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/stagemesh.api.orchestrator.v1.OrchestratorService/Converse',
+            stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseRequest.SerializeToString,
+            stagemesh_dot_api_dot_orchestrator_dot_v1_dot_orchestrator__service__pb2.ConverseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,15 @@ class OrchestratorServiceStub:
     The request id comes at once, as the initial metadata `x-request-id`. A deadline on the call is
     the request's deadline. Cancelling the call aborts the request.
     """
+    Converse: _aio.StreamStreamMultiCallable[_orchestrator_service_pb2.ConverseRequest, _orchestrator_service_pb2.ConverseResponse]
+    """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+    whose prompt changes while it is answered.
+
+    The first message holds the request; appends, segment ends and interactions follow.
+    What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
+    side of the stream closes the input. A client that appends faster than the stages read is held
+    back by the flow control of the call.
+    """
     Abort: _aio.UnaryUnaryMultiCallable[_orchestrator_service_pb2.AbortRequest, _orchestrator_service_pb2.AbortResponse]
     """Ends a running request, whichever orchestrator has it, and waits up to a second for its stages
     to let go of it.
@@ -46,6 +55,21 @@ class OrchestratorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The request id comes at once, as the initial metadata `x-request-id`. A deadline on the call is
         the request's deadline. Cancelling the call aborts the request.
+        """
+
+    @_abc_1.abstractmethod
+    def Converse(
+        self,
+        request_iterator: _abc.AsyncIterator[_orchestrator_service_pb2.ConverseRequest],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_orchestrator_service_pb2.ConverseRequest], _abc.AsyncIterator[_orchestrator_service_pb2.ConverseResponse]],
+    ) -> _abc.AsyncIterator[_orchestrator_service_pb2.ConverseResponse]:
+        """Runs one request whose input comes piece by piece: live audio, or text as it is written; or
+        whose prompt changes while it is answered.
+
+        The first message holds the request; appends, segment ends and interactions follow.
+        What comes back is as for Generate. Cancelling the call aborts the request; ending the client's
+        side of the stream closes the input. A client that appends faster than the stages read is held
+        back by the flow control of the call.
         """
 
     @_abc_1.abstractmethod

@@ -131,6 +131,8 @@ class _EdgeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeMode.Val
     EDGE_MODE_UNSPECIFIED: _EdgeMode.ValueType  # 0
     EDGE_MODE_WHOLE: _EdgeMode.ValueType  # 1
     EDGE_MODE_STREAM: _EdgeMode.ValueType  # 2
+    EDGE_MODE_SEGMENT: _EdgeMode.ValueType  # 3
+    """One run for each finished segment of a streamed input."""
 
 class EdgeMode(_EdgeMode, metaclass=_EdgeModeEnumTypeWrapper):
     """How an edge hands results on."""
@@ -138,6 +140,8 @@ class EdgeMode(_EdgeMode, metaclass=_EdgeModeEnumTypeWrapper):
 EDGE_MODE_UNSPECIFIED: EdgeMode.ValueType  # 0
 EDGE_MODE_WHOLE: EdgeMode.ValueType  # 1
 EDGE_MODE_STREAM: EdgeMode.ValueType  # 2
+EDGE_MODE_SEGMENT: EdgeMode.ValueType  # 3
+"""One run for each finished segment of a streamed input."""
 Global___EdgeMode: _TypeAlias = EdgeMode  # noqa: Y015
 
 @_typing.final
@@ -268,7 +272,10 @@ class RowEnd(_message.Message):
 
     ROW_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
     row: _builtins.int
+    segment: _builtins.bool
+    """Only a segment of the lane ends with the row, and the lane goes on; then there is no `end`."""
     @_builtins.property
     def end(self) -> _outcome_pb2.End: ...
     def __init__(
@@ -276,10 +283,11 @@ class RowEnd(_message.Message):
         *,
         row: _builtins.int = ...,
         end: _outcome_pb2.End | None = ...,
+        segment: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "row", b"row"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "row", b"row", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -288,7 +296,7 @@ Global___RowEnd: _TypeAlias = RowEnd  # noqa: Y015
 @_typing.final
 class Grants(_message.Message):
     """Credit in columns, as totals since the key began. Downwards: how far the worker, or the
-    orchestrator, may send outputs. Upwards on a worker link: how far inputs may be sent.
+    orchestrator, may send outputs. Upwards: how far inputs may be sent.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -301,7 +309,9 @@ class Grants(_message.Message):
     def slot(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def source(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Upwards only: the source lane; 2^32 - 1 for the request's own input."""
+        """Upwards only: the source lane; 2^32 - 1 for the request's own streamed input, which is the only
+        source on a gateway link.
+        """
 
     @_builtins.property
     def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -350,6 +360,9 @@ class Frame(_message.Message):
     HAND_BACK_FIELD_NUMBER: _builtins.int
     CONTROL_FIELD_NUMBER: _builtins.int
     CONTROLLED_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INTERACT_FIELD_NUMBER: _builtins.int
+    INTERACTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -392,6 +405,12 @@ class Frame(_message.Message):
     def control(self) -> _control_pb2.Control: ...
     @_builtins.property
     def controlled(self) -> _control_pb2.Controlled: ...
+    @_builtins.property
+    def input(self) -> Global___Input: ...
+    @_builtins.property
+    def interact(self) -> Global___Interact: ...
+    @_builtins.property
+    def interacted(self) -> Global___Interacted: ...
     def __init__(
         self,
         *,
@@ -416,12 +435,15 @@ class Frame(_message.Message):
         hand_back: Global___HandBack | None = ...,
         control: _control_pb2.Control | None = ...,
         controlled: _control_pb2.Controlled | None = ...,
+        input: Global___Input | None = ...,
+        interact: Global___Interact | None = ...,
+        interacted: Global___Interacted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "interact", b"interact", "interacted", b"interacted", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "control", b"control", "controlled", b"controlled", "fence", b"fence", "fenced", b"fenced", "go", b"go", "go_away", b"go_away", "hand_back", b"hand_back", "handle_lost", b"handle_lost", "hello", b"hello", "input", b"input", "interact", b"interact", "interacted", b"interacted", "journal_part", b"journal_part", "kind", b"kind", "open", b"open", "output", b"output", "ping", b"ping", "placed", b"placed", "release", b"release", "renew", b"renew", "reset", b"reset", "submit", b"submit", "terminal", b"terminal", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "control", "controlled"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "ping", "go_away", "open", "submit", "output", "abort", "terminal", "unknown", "fence", "fenced", "renew", "release", "handle_lost", "journal_part", "go", "placed", "reset", "hand_back", "control", "controlled", "input", "interact", "interacted"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -571,6 +593,7 @@ class Capabilities(_message.Message):
     CONTROLS_FIELD_NUMBER: _builtins.int
     SLEEP_TAGS_FIELD_NUMBER: _builtins.int
     COLLECTIVE_CALLS_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
     stream_input: _builtins.bool
     stream_output: _builtins.bool
@@ -580,6 +603,8 @@ class Capabilities(_message.Message):
     """How many attempts at once."""
     context_tokens_max: _builtins.int
     """Prompt plus output, for token engines; 0 means: no such limit."""
+    interactions: _builtins.bool
+    """Whether a running attempt can be given another prompt."""
     @_builtins.property
     def input_modalities(self) -> _containers.RepeatedScalarFieldContainer[_media_pb2.Modality.ValueType]: ...
     @_builtins.property
@@ -614,11 +639,12 @@ class Capabilities(_message.Message):
         controls: _abc.Iterable[_control_pb2.ControlKind.ValueType] | None = ...,
         sleep_tags: _abc.Iterable[_builtins.str] | None = ...,
         collective_calls: _abc.Iterable[_builtins.str] | None = ...,
+        interactions: _builtins.bool = ...,
         params: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collective_calls", b"collective_calls", "context_tokens_max", b"context_tokens_max", "controls", b"controls", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "output_modalities", b"output_modalities", "params", b"params", "resume_contract", b"resume_contract", "sleep_tags", b"sleep_tags", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collective_calls", b"collective_calls", "context_tokens_max", b"context_tokens_max", "controls", b"controls", "deterministic", b"deterministic", "input_modalities", b"input_modalities", "interactions", b"interactions", "output_modalities", b"output_modalities", "params", b"params", "resume_contract", b"resume_contract", "sleep_tags", b"sleep_tags", "slots", b"slots", "stream_input", b"stream_input", "stream_output", b"stream_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -772,13 +798,18 @@ class Open(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     JOURNAL_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    STREAMED_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     deadline_left_s: _builtins.float
     """Seconds left, never a clock time; 0 means: the pipeline's default."""
     more: _builtins.bool
-    """More JournalParts follow, and nothing starts before Go."""
+    """More JournalParts or Inputs follow, and nothing starts before Go."""
+    streamed: _builtins.bool
+    """The client's input comes in Input frames, of which the last one has its end. Those before Go
+    need no credit; after it, credit counts from there.
+    """
     @_builtins.property
     def request(self) -> _request_pb2.Request: ...
     @_builtins.property
@@ -795,14 +826,64 @@ class Open(_message.Message):
         request: _request_pb2.Request | None = ...,
         journal: Global___Journal | None = ...,
         more: _builtins.bool = ...,
+        streamed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Open: _TypeAlias = Open  # noqa: Y015
+
+@_typing.final
+class Input(_message.Message):
+    """The next piece of a client's streamed input: text, audio, or neither.
+
+    Positions count pieces: each covers one unit, and a bare end none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    POS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    source: _builtins.int
+    """2^32 - 1: the request's own input."""
+    pos: _builtins.int
+    units: _builtins.int
+    text: _builtins.str
+    segment_end: _builtins.bool
+    """A segment of the input ends with this piece, which is not the end of the request."""
+    end: _builtins.bool
+    """No more comes."""
+    @_builtins.property
+    def body(self) -> _media_pb2.Body: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        source: _builtins.int = ...,
+        pos: _builtins.int = ...,
+        units: _builtins.int = ...,
+        text: _builtins.str = ...,
+        body: _media_pb2.Body | None = ...,
+        segment_end: _builtins.bool = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "pos", b"pos", "segment_end", b"segment_end", "slot", b"slot", "source", b"source", "text", b"text", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Input: _TypeAlias = Input  # noqa: Y015
 
 @_typing.final
 class JournalPart(_message.Message):
@@ -980,6 +1061,8 @@ class LaneJournal(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     BODIES_FIELD_NUMBER: _builtins.int
     VISIBLE_POS_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SEGMENT_POS_FIELD_NUMBER: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
     """The next position."""
@@ -989,6 +1072,11 @@ class LaneJournal(_message.Message):
     """
     visible_pos: _builtins.int
     """How many units of the lane the client was given; at most `pos`."""
+    segments: _builtins.int
+    """Of a stage that runs once for each segment of a streamed input: how many runs are over, and
+    where the next begins. Then token ids and digest are of what came after that.
+    """
+    segment_pos: _builtins.int
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1012,10 +1100,12 @@ class LaneJournal(_message.Message):
         rows: Global___Outputs | None = ...,
         bodies: _abc.Iterable[Global___Output] | None = ...,
         visible_pos: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        segment_pos: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "rows", b"rows", "token_ids", b"token_ids", "visible_pos", b"visible_pos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bodies", b"bodies", "digest", b"digest", "end", b"end", "lane", b"lane", "pos", b"pos", "rows", b"rows", "segment_pos", b"segment_pos", "segments", b"segments", "token_ids", b"token_ids", "visible_pos", b"visible_pos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1041,6 +1131,7 @@ class Submit(_message.Message):
     BRIDGE_OPTIONS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     CONTRACT_FIELD_NUMBER: _builtins.int
+    INTERACTIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
     attempt: _builtins.int
@@ -1068,6 +1159,10 @@ class Submit(_message.Message):
     def resume(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneJournal]:
         """Where to continue; empty at a first attempt."""
 
+    @_builtins.property
+    def interactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interaction]:
+        """The changes of the prompt that earlier attempts took, in the order of their positions."""
+
     def __init__(
         self,
         *,
@@ -1085,14 +1180,101 @@ class Submit(_message.Message):
         bridge_options: _struct_pb2.Struct | None = ...,
         resume: _abc.Iterable[Global___LaneJournal] | None = ...,
         contract: Global___ResumeContract.ValueType = ...,
+        interactions: _abc.Iterable[Global___Interaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bridge_options", b"bridge_options", "params", b"params", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "contract", b"contract", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bridge", b"bridge", "bridge_options", b"bridge_options", "contract", b"contract", "deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "interactions", b"interactions", "params", b"params", "request", b"request", "request_id", b"request_id", "resume", b"resume", "roles", b"roles", "sources", b"sources", "stage", b"stage", "stage_name", b"stage_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Submit: _TypeAlias = Submit  # noqa: Y015
+
+@_typing.final
+class Interaction(_message.Message):
+    """A change of the prompt that applies from a position on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    interaction_id: _builtins.str
+    text: _builtins.str
+    applied_at: _builtins.int
+    """The first position of the stage's outputs that were made under it."""
+    def __init__(
+        self,
+        *,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "interaction_id", b"interaction_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interaction: _TypeAlias = Interaction  # noqa: Y015
+
+@_typing.final
+class Interact(_message.Message):
+    """Gives a running attempt another prompt; answered by Interacted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    interaction_id: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        interaction_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interaction_id", b"interaction_id", "slot", b"slot", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interact: _TypeAlias = Interact  # noqa: Y015
+
+@_typing.final
+class Interacted(_message.Message):
+    """Tells from which position on a change applies, or why it does not. The attempt goes on either way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    INTERACTION_ID_FIELD_NUMBER: _builtins.int
+    APPLIED_AT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    interaction_id: _builtins.str
+    applied_at: _builtins.int
+    @_builtins.property
+    def error(self) -> _outcome_pb2.ErrorInfo: ...
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        interaction_id: _builtins.str = ...,
+        applied_at: _builtins.int = ...,
+        error: _outcome_pb2.ErrorInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_at", b"applied_at", "error", b"error", "interaction_id", b"interaction_id", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Interacted: _TypeAlias = Interacted  # noqa: Y015
 
 @_typing.final
 class RoleSpec(_message.Message):
@@ -1144,9 +1326,13 @@ class Source(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     lane: _builtins.int
-    """The source's lane with this consumer's own choice; roles share the sources of their choice."""
+    """The source's lane with this consumer's own choice; roles share the sources of their choice. For
+    the request's own streamed input 2^32 - 1.
+    """
     stage: _builtins.str
-    """The source stage's name and, for a companion's result, the companion's."""
+    """The source stage's name and, for a companion's result, the companion's. "input" for the
+    request's own streamed input.
+    """
     companion: _builtins.str
     mode: Global___EdgeMode.ValueType
     choice: _builtins.int
@@ -1183,6 +1369,7 @@ class Output(_message.Message):
     HIDDEN_FIELD_NUMBER: _builtins.int
     ORIGIN_START_FIELD_NUMBER: _builtins.int
     ORIGIN_END_FIELD_NUMBER: _builtins.int
+    SEGMENT_END_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     lane: _builtins.int
     pos: _builtins.int
@@ -1191,6 +1378,8 @@ class Output(_message.Message):
     origin_start: _builtins.int
     """As in Outputs; both 0 where the stage does not tell."""
     origin_end: _builtins.int
+    segment_end: _builtins.bool
+    """As in RowEnd."""
     @_builtins.property
     def body(self) -> _media_pb2.Body: ...
     @_builtins.property
@@ -1207,10 +1396,11 @@ class Output(_message.Message):
         hidden: _builtins.bool = ...,
         origin_start: _builtins.int = ...,
         origin_end: _builtins.int = ...,
+        segment_end: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "slot", b"slot", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end", b"end", "hidden", b"hidden", "lane", b"lane", "origin_end", b"origin_end", "origin_start", b"origin_start", "pos", b"pos", "segment_end", b"segment_end", "slot", b"slot", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

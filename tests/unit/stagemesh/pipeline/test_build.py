@@ -268,3 +268,23 @@ def test_tenants_have_weights_and_pools_a_way_to_choose() -> None:
     }
     assert mesh.pools["anything"].replica_choice is ReplicaChoice.ROUND_ROBIN
     assert mesh.pools["words"].replica_choice is ReplicaChoice.LEAST_LOADED
+
+
+def test_a_stage_may_hear_its_client_as_it_speaks_or_by_segments() -> None:
+    mesh = parse_mesh(
+        mesh_text(
+            """
+            m:
+              stages:
+                a: {pool: words, inputs: [{from: input, mode: stream}]}
+                b: {pool: words, inputs: [a, {from: input, mode: segment}]}
+                c: {pool: words, inputs: [input, {from: b, mode: segment}]}
+              outputs: {text: c}
+            """
+        )
+    )
+    a, b, c = mesh.pipelines["m"].stages
+    assert (a.streamed, b.streamed, c.streamed) == (EdgeMode.STREAM, EdgeMode.SEGMENT, None)
+    assert a.reads_input
+    assert b.reads_input
+    assert c.edges[0].mode is EdgeMode.SEGMENT

@@ -40,12 +40,72 @@ from tests.helpers.mesh_texts import mesh_text, problems_of
             """
             m:
               stages:
-                s: {pool: words, inputs: [{from: input, mode: stream}]}
+                s: {pool: words, inputs: [{from: input, mode: whole}]}
+                t: {pool: words, inputs: [s, {from: input, modality: text, mode: stream}]}
+              outputs: {text: t}
+            """,
+            ["line 11: pipelines.m.stages.s.inputs[0]: what the client sent is read by the word "
+             "input alone, or with the mode stream or segment and no modality",
+             "line 12: pipelines.m.stages.t.inputs[1]: what the client sent is read by the word "
+             "input alone, or with the mode stream or segment and no modality"],
+            id="input-in-a-way-that-it-cannot-be-read",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: words, inputs: [input, {from: input, mode: stream}]}
               outputs: {text: s}
             """,
-            ["line 11: pipelines.m.stages.s.inputs[0]: what the client sent has neither mode nor "
-             "modality; write input by itself"],
-            id="input-with-a-mode",
+            ["line 11: pipelines.m.stages.s.inputs[1]: reads what the client sent twice"],
+            id="input-twice",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: words}
+                t: {pool: words, inputs: [{from: s, mode: segment}]}
+              outputs: {text: t}
+            """,
+            ["line 12: pipelines.m.stages.t.inputs[0]: s gives no segments: no streamed input "
+             "leads to it by segments"],
+            id="segments-of-what-has-none",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: words, inputs: [{from: input, mode: segment}]}
+                t: {pool: words, inputs: [{from: input, mode: segment}, {from: s, mode: stream}]}
+              outputs: {text: t}
+            """,
+            ["line 12: pipelines.m.stages.t.inputs: reads one thing by segments, so it must read "
+             "everything else whole"],
+            id="segments-beside-a-stream",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: words, inputs: [{from: input, mode: segment}], companions: [negative]}
+                t: {pool: words, inputs: [s]}
+              outputs: {text: t}
+            """,
+            ["line 11: pipelines.m.stages.s.companions: has companions, and cannot run once for "
+             "each segment"],
+            id="segments-with-companions",
+        ),
+        pytest.param(
+            """
+            m:
+              stages:
+                s: {pool: anything, bridge: b, inputs: [{from: input, mode: segment}]}
+              outputs: {text: s, audio: s}
+            """,
+            ["line 11: pipelines.m.stages.s: runs once for each segment, and so gives one modality "
+             "only"],
+            id="segments-of-two-kinds",
         ),
         pytest.param(
             """

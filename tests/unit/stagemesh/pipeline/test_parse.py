@@ -87,6 +87,7 @@ def test_every_synthetic_pool_has_two_replicas() -> None:
         "pair",
         "relay3",
         "talk",
+        "turns",
     }
     assert {(pool.engine, pool.replicas) for pool in mesh.pools.values()} == {("synthetic", 2)}
     assert {stage.bridge for p in mesh.pipelines.values() for stage in p.stages} == {"script"}

@@ -63,7 +63,8 @@ def test_a_pool_of_the_wrong_shape_is_explained(text: str, expected: list[str]) 
         ("{pool: p, inputs: [{mode: whole}]}", "inputs[0]: the key from is missing"),
         (
             "{pool: p, inputs: [{from: input, mode: segments}]}",
-            "inputs[0].mode: must be one of whole, stream, not segments",
+            "inputs[0].mode: must be one of whole, stream, segment, not segments; "
+            "did you mean segment?",
         ),
         (
             "{pool: p, when: input.smell}",

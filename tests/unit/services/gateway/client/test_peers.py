@@ -1,22 +1,24 @@
 """One linked orchestrator, and what comes from it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
 
 from services.gateway.client import Exchange, State
 from services.gateway.client.exchange import Owner
+from services.gateway.client.inputs import ExchangeInput
 from services.gateway.client.peers import FENCED_MAX, Peer
+from services.gateway.core.inputs import InputLog
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Grant, Row
+from stagemesh.link.core import REQUEST_SOURCE, Grant, Row
 from stagemesh.link.pump import Link, Received
 from stagemesh.media import Body, Modality, Request, lane_of
-from stagemesh.outcome import COMPLETED
+from stagemesh.outcome import COMPLETED, error_for
 from stagemesh.wire import terminal_to_proto
 
 TEXT = lane_of(0, 0, Modality.TEXT)
@@ -27,10 +29,14 @@ class Wire:
 
     def __init__(self, *models: str, state: int = link_pb2.PROCESS_STATE_READY) -> None:
         self.peer = link_pb2.Hello(
-            id="o", state=cast("Any", state), pipelines=[_pipeline(model) for model in models]
+            id="o",
+            state=cast("Any", state),
+            pipelines=[_pipeline(model) for model in models],
+            limits=link_pb2.LinkLimits(window_units=2, window_bytes=1_000),
         )
         self.frames: list[link_pb2.Frame] = []
         self.grants: list[Grant] = []
+        self.rows: list[Row] = []
         self.closed = ""
         self.waiting_bytes = 0
 
@@ -41,6 +47,11 @@ class Wire:
     def send_grants(self, grants: tuple[Grant, ...]) -> None:
         """See `Link`."""
         self.grants += grants
+
+    def send_rows(self, rows: Sequence[Row]) -> None:
+        """See `Link`."""
+        self.rows += rows
+        self.frames += [link_pb2.Frame(input=link_pb2.Input(pos=row.pos)) for row in rows]
 
     def close(self, reason: str) -> None:
         """See `Link`."""
@@ -79,7 +90,9 @@ def _peer(wire: Wire, wait_s: float = 60.0, on_news: Callable[[], None] = lambda
     )
 
 
-def _exchange(peer: Peer, keeper: Keeping | None = None) -> Exchange:
+def _exchange(
+    peer: Peer, keeper: Keeping | None = None, given: ExchangeInput | None = None
+) -> Exchange:
     async def fetch(body: Body) -> Body:
         return body
 
@@ -93,6 +106,7 @@ def _exchange(peer: Peer, keeper: Keeping | None = None) -> Exchange:
         deadline_at_s=0.0,
         fetch=fetch,
         on_drop=lambda: None,
+        input=given,
     )
     peer.give(exchange, 0.0, open_bytes_max=10_000)
     return exchange
@@ -268,3 +282,43 @@ def test_a_lost_link_takes_all_that_was_on_it() -> None:
     assert keeper.losses == [(LossKind.LINK, peer)] * 3
     assert [exchange.state for exchange in exchanges] == [State.OPEN] * 3
     assert (peer.open_requests, peer.takes_work) == (0, False)
+
+
+async def test_streamed_input_goes_to_the_owner_and_waits_for_its_credit() -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    given = ExchangeInput(InputLog(10_000))
+    exchange = _exchange(peer, given=given)
+    assert wire.frames[0].open.streamed
+    assert not wire.frames[0].open.more
+    given.append("a")
+    given.append("b")
+    waiting = asyncio.create_task(given.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    peer.received(Received([], [], [Grant(exchange.slot, REQUEST_SOURCE, 3, 1_000)]))
+    peer.received(Received([], [], [Grant(99, REQUEST_SOURCE, 3, 1_000)]))
+    async with asyncio.timeout(5):
+        await waiting
+    assert [(row.slot, row.text) for row in wire.rows] == [
+        (exchange.slot, "a"),
+        (exchange.slot, "b"),
+    ]
+
+
+async def test_the_next_owner_is_given_the_input_so_far_between_open_and_go() -> None:
+    keeper = Keeping()
+    first, second = Wire(), Wire()
+    given = ExchangeInput(InputLog(10_000))
+    exchange = _exchange(_peer(first), keeper, given)
+    given.append("a")
+    exchange.lose(Loss(kind=LossKind.LINK, info=error_for("link_lost")))
+    _peer(second).give(exchange, 0.0, open_bytes_max=10_000)
+    kinds = [frame.WhichOneof("kind") for frame in second.frames]
+    assert kinds == ["open", "input", "go"]
+    assert (second.frames[0].open.streamed, second.frames[0].open.more) == (True, True)
+    assert (second.frames[0].open.epoch, second.rows[0].slot) == (2, exchange.slot)
+    assert exchange.recoverable
+    assert exchange.kept_bytes > 0
+    given.append("x" * 10_000)
+    assert not exchange.recoverable

@@ -69,3 +69,33 @@ def test_sound_that_is_given_takes_no_room() -> None:
         lane.keep(Row(9, AUDIO, pos * 480, 480, body=Body(inline=bytes(960))))
     assert lane.size_bytes == 0
     assert len(lane.export().digest) == 16
+
+
+def test_a_run_that_ends_is_kept_with_its_end_and_the_next_has_ids_of_its_own() -> None:
+    lane = KeptLane(TEXT, visible=True)
+    rows = [
+        Row(1, TEXT, 0, 1, "a", [7]),
+        Row(1, TEXT, 1, 1, "b", [8], segment_end=True),
+        Row(1, TEXT, 2, 1, "c", [9]),
+    ]
+    for row in rows:
+        assert lane.cursor.check(row) is Step.ACCEPT
+        lane.keep(row)
+    told = lane.export()
+    assert (told.next, told.segments, told.segment_pos, told.ids) == (3, 1, 2, [9])
+    assert [(row.text, row.segment_end) for row in told.rows] == [
+        ("a", False),
+        ("b", True),
+        ("c", False),
+    ]
+    assert lane.size_bytes == 3 * 13 + 4
+
+
+def test_the_digest_of_a_lane_is_that_of_its_present_run() -> None:
+    lane = KeptLane(AUDIO, visible=True)
+    body, other = Body(inline=b"xy"), Body(inline=b"z")
+    lane.keep(Row(1, AUDIO, 0, 1, body=body, segment_end=True))
+    lane.keep(Row(1, AUDIO, 1, 1, body=other))
+    alone = KeptLane(AUDIO, visible=True)
+    alone.keep(Row(1, AUDIO, 0, 1, body=other))
+    assert lane.export().digest == alone.export().digest

@@ -244,3 +244,49 @@ def test_a_request_that_was_set_apart_may_be_the_last_of_its_tenant_to_leave() -
     assert door.tenants == 1
     door.leave(one)
     assert door.tenants == 0
+
+
+def test_a_conversation_that_waits_for_its_client_lets_others_run_and_comes_first_after() -> None:
+    door = admission()
+    requests = [request(number) for number in range(4)]
+    for each in requests:
+        door.enter(each)
+    assert [door.next_admitted() for _ in range(3)] == [requests[0], requests[1], None]
+    door.park(requests[0])
+    assert (door.running, door.waiting, door.idle) == (1, 2, 1)
+    assert door.next_admitted() is requests[2]
+    door.rejoin(requests[0])
+    assert (door.running, door.waiting, door.idle) == (2, 2, 0)
+    assert door.next_admitted() is None
+    door.leave(requests[1])
+    assert door.next_admitted() is requests[0]
+    for each in requests:
+        door.leave(each)
+    assert (door.running, door.waiting, door.idle) == (0, 0, 0)
+
+
+def test_there_are_no_more_places_for_conversations_than_for_requests() -> None:
+    door = admission()
+    for number in range(3):
+        each = request(number)
+        door.check("default", 0)
+        door.enter(each)
+        door.next_admitted()
+        door.park(each)
+    with pytest.raises(MeshError) as caught:
+        door.check("default", 0)
+    assert caught.value.info.reason == "queue_full"
+
+
+def test_what_is_kept_of_an_input_counts_while_it_is_kept() -> None:
+    door = admission()
+    one, other = request(1, 100), request(2)
+    door.enter(one)
+    door.enter(other)
+    assert door.resize(one, 700)
+    assert not door.resize(other, 301)
+    assert door.input_bytes == 1001
+    assert door.resize(one, 100)
+    door.leave(one)
+    door.leave(other)
+    assert door.input_bytes == 0

@@ -1,9 +1,11 @@
 """Lanes and feeds."""
 
-from services.orchestrator.core.flow import Feed, Lane, inline_bytes
+from services.orchestrator.core.feeds import Feed
+from services.orchestrator.core.flow import Lane, inline_bytes
+from services.orchestrator.core.starting import leave_segments
 from stagemesh.link.core import Row, Window
 from stagemesh.media import Body, Handle, Modality
-from tests.helpers.core_stage import END
+from tests.helpers.core_stage import END, CoreStage, make_request
 
 
 def lane(*, visible: bool = False, unfed: int = 0) -> Lane:
@@ -276,3 +278,70 @@ def test_a_handle_takes_no_memory_here() -> None:
     )
     assert inline_bytes(Row(1, 1, 0, 1, body=Body(handle=handle))) == 0
     assert inline_bytes(Row(1, 1, 0, 1, "ab", ids=[1, 2], body=Body(inline=b"xyz"))) == 13
+
+
+def segmented(*texts: str) -> Lane:
+    """Make a lane whose every row but the last ends a segment."""
+    made = lane()
+    for at, text in enumerate(texts):
+        made.keep(Row(3, 1, at, 1, text, segment_end=at < len(texts) - 1))
+    return made
+
+
+def test_segments_are_found_by_their_ends() -> None:
+    source = segmented("a", "b", "c")
+    assert source.segments_there == 2
+    assert [source.segment_start(number) for number in range(4)] == [0, 1, 2, 3]
+    assert [source.segment_stop(number) for number in range(2)] == [1, 2]
+    source.keep(Row(3, 1, 3, 0, end=END))
+    assert (source.segments_there, source.closed) == (3, True)
+
+
+def test_a_bare_end_behind_a_segment_is_no_segment_and_alone_it_is_one() -> None:
+    source = lane()
+    source.keep(Row(3, 1, 0, 1, "a", segment_end=True))
+    source.keep(Row(3, 1, 1, 0, end=END))
+    assert (source.segments_there, source.closed) == (1, True)
+    silent = lane()
+    silent.keep(Row(3, 1, 0, 0, end=END))
+    assert silent.segments_there == 1
+
+
+def test_a_feed_of_one_segment_gives_it_as_if_it_were_the_lane() -> None:
+    source = segmented("a", "b", "c")
+    to = feed(source)
+    to.next, to.stop, to.shift = 1, 2, 1
+    assert not to.starved
+    (row,) = pumped(to)
+    assert (row.pos, row.text, row.segment_end) == (0, "b", False)
+    assert row.end is not None
+    assert to.complete
+    assert not to.keeps_up()
+    assert source.rows[1].segment_end, "the lane's own row is left alone"
+
+
+def test_rows_of_two_segments_are_not_joined() -> None:
+    rows = pumped(feed(segmented("a", "b", "c")))
+    assert [(row.text, row.segment_end) for row in rows] == [("a", True), ("b", True), ("c", False)]
+
+
+def test_those_who_read_by_segments_keep_their_present_one_only() -> None:
+    stage = CoreStage()
+    stage.converse(make_request("turns"))
+    (request,) = stage.core._state.requests.values()
+    listener, mixer = request.groups
+    source = listener.lanes[0]
+    assert source.by_segment == [mixer]
+    for at in range(3):
+        source.keep(Row(3, source.number, at, 1, "a", segment_end=True))
+    assert source.trim() == 0
+    mixer.lanes[0].next_run()
+    assert source.trim() == -1
+    assert (source.base, source.segment_start(1), source.segments_there) == (1, 1, 3)
+    mixer.lanes[0].next_run()
+    mixer.lanes[0].next_run()
+    source.trim()
+    assert (source.base, len(source.marks), source.segments_there) == (3, 1, 3)
+    assert source.segment_start(3) == 3
+    leave_segments(mixer)
+    assert not source.by_segment

@@ -103,3 +103,25 @@ def test_rows_cover_a_lane_if_they_join_from_its_start_to_its_end() -> None:
     assert not covers([b], 2)
     assert not covers([a, Row(0, 1, 2, 1)], 3)
     assert covers([], 0)
+
+
+def test_a_log_of_a_run_is_of_what_came_since_it_began() -> None:
+    log = LaneLog.begun(TOKENS, Modality.TEXT, 5, 5)
+    assert log is not None
+    log.add(Row(1, 1, 5, 2, "ab", [7, 8]))
+    assert tail_of(1, 2, log, TOKENS).ids == [7, 8]
+    replayed = LaneLog.begun(REPLAY, Modality.TEXT, 5, 5)
+    assert replayed is not None
+    replayed.add(Row(1, 1, 5, 2, "ab"))
+    assert tail_of(1, 2, replayed, REPLAY).digest == digest_of("ab")
+
+
+def test_a_journal_of_runs_gives_the_log_of_the_present_one() -> None:
+    rows = [Row(0, 1, 0, 2, "ab", segment_end=True), Row(0, 1, 2, 1, "c")]
+    log = LaneLog.given(LaneJournal(lane=1, next=3, ids=[9], rows=rows, segments=1, segment_pos=2))
+    assert log.ids is not None
+    assert [*log.ids] == [9]
+    assert tail_of(1, 1, log, REPLAY).digest == digest_of("c")
+    over = LaneLog.given(LaneJournal(lane=1, next=2, rows=rows[:1], segments=1, segment_pos=2))
+    over.add(Row(1, 1, 2, 1, "d", [4]))
+    assert tail_of(1, 1, over, TOKENS).ids == [4]

@@ -110,3 +110,44 @@ def test_a_journal_that_drains_is_not_full() -> None:
         effects = stage.rows(thinker, TEXT(1, pos, "abcd"))
         assert not of_kind(effects, fx.AbortAttempt)
     assert stage.core.requests_open == 1
+
+
+def one_turn(mirrors: bool = False) -> tuple[CoreStage, int]:
+    """Let a conversation come to the run of its second stage; give that one's link."""
+    stage = CoreStage(mirrors=mirrors)
+    listener, _ = stage.replica("listener")
+    mixer, _ = stage.replica("mixer")
+    slot, _ = stage.converse(make_request("turns"))
+    stage.append(slot, "a", segment_end=True)
+    stage.rows(listener, TEXT(1, 0, "A", end=True))
+    return stage, mixer
+
+
+@pytest.mark.invariant("ORCH-INV-143")
+def test_the_end_of_a_run_is_the_end_of_a_segment_and_not_of_the_request() -> None:
+    stage, mixer = one_turn()
+    (sent,) = of_kind(stage.rows(mixer, TEXT(1, 0, "x", stage=1, end=True)), fx.SendRows)
+    (row,) = sent.rows
+    assert (row.segment_end, row.end) == (True, None)
+    assert stage.core.requests_open == 1
+    assert not of_kind(stage.append(1, "b"), fx.SubmitAttempts)
+    effects = stage.append(1, segment_end=True)
+    assert of_kind(effects, fx.SubmitAttempts)
+
+
+def test_no_credit_is_given_to_a_run_that_just_ended() -> None:
+    stage, mixer = one_turn()
+    lane = lane_of(1, 0, Modality.TEXT)
+    effects = stage.rows(mixer, Row(1, lane, 0, 63, "x"), TEXT(1, 63, "y", stage=1, end=True))
+    assert len(of_kind(effects, fx.SendGrants)) == 1
+
+
+def test_a_run_begins_at_position_0_for_its_worker_and_behind_the_last_for_its_client() -> None:
+    stage, mixer = one_turn()
+    stage.rows(mixer, TEXT(1, 0, "x", stage=1, end=True))
+    stage.append(1, "b", segment_end=True)
+    stage.rows(2, TEXT(2, 0, "B", end=True))
+    (sent,) = of_kind(stage.rows(mixer, TEXT(2, 0, "y", stage=1)), fx.SendRows)
+    assert [row.pos for row in sent.rows] == [1]
+    effects = stage.rows(mixer, TEXT(2, 3, "?", stage=1))
+    assert of_kind(effects, fx.AbortAttempt), "a gap in a run is a gap"

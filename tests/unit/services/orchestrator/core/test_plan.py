@@ -2,11 +2,12 @@
 
 import pytest
 
-from services.orchestrator.core.plan import Plan, Planner, compile_plan
+from services.orchestrator.core.plan import CLIENT_STAGE, Plan, Planner, compile_plan
 from stagemesh.errors import MeshError
+from stagemesh.link.core import REQUEST_SOURCE
 from stagemesh.media import Modality, split_lane
 from stagemesh.outcome import ErrorCode
-from stagemesh.pipeline import parse_mesh
+from stagemesh.pipeline import EdgeMode, parse_mesh
 from tests.helpers.core_mesh import core_mesh
 
 TEXT, AUDIO = Modality.TEXT, Modality.AUDIO
@@ -132,3 +133,34 @@ def test_no_more_plans_are_kept_than_allowed() -> None:
     for choices in range(1, 10):
         planner.plan(pipeline, modalities=(), choices=choices, inputs=frozenset({TEXT}))
     assert len(planner) == 4
+
+
+def test_a_streamed_input_is_a_source_of_those_who_hear_it() -> None:
+    pipeline = core_mesh().pipelines["turns"]
+    everything = frozenset({TEXT, AUDIO})
+    streamed = compile_plan(
+        pipeline, modalities=frozenset(), choices=1, inputs=everything, streamed=True
+    )
+    listener, mixer = streamed.groups
+    [source] = listener.sources
+    assert (source.lane, source.stage, source.mode) == (
+        REQUEST_SOURCE,
+        CLIENT_STAGE,
+        EdgeMode.SEGMENT,
+    )
+    assert listener.segmented
+    assert listener.reads_segments(REQUEST_SOURCE)
+    assert not listener.reads_stream(REQUEST_SOURCE)
+    assert mixer.reads_segments(listener.roles[0].lanes[0])
+    at_once = compile_plan(pipeline, modalities=frozenset(), choices=1, inputs=everything)
+    assert [s.mode for group in at_once.groups for s in group.sources] == [EdgeMode.WHOLE]
+    assert not any(group.segmented for group in at_once.groups)
+
+
+def test_a_pipeline_that_hears_nobody_cannot_be_conversed_with() -> None:
+    with pytest.raises(MeshError) as caught:
+        compile_plan(
+            core_mesh().pipelines["echo"], modalities=frozenset(), choices=1,
+            inputs=frozenset({TEXT}), streamed=True,
+        )  # fmt: skip
+    assert (caught.value.info.code, caught.value.info.param) == (ErrorCode.UNSUPPORTED, "model")

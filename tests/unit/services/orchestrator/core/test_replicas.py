@@ -4,7 +4,6 @@ import pytest
 
 from services.orchestrator.core.budget import RetryBudget
 from services.orchestrator.core.replicas import (
-    STRANGERS_MAX,
     LoadReport,
     Replica,
     ReplicaPool,
@@ -67,16 +66,6 @@ def test_what_is_not_ours_counts_as_load_but_takes_no_slot() -> None:
     assert made.free == 3
     made.reported(LoadReport(running=0))
     assert made.busy == 1
-
-
-def test_a_stranger_is_told_of_once_and_only_the_last_are_remembered() -> None:
-    made = replica(ReplicaPool("p", RetryBudget(share=0.2, burst=50, refill_s=10)), 1)
-    assert made.is_stranger(1)
-    assert not made.is_stranger(1)
-    for slot in range(2, STRANGERS_MAX + 2):
-        assert made.is_stranger(slot)
-    assert len(made.strangers) == STRANGERS_MAX
-    assert made.is_stranger(1)
 
 
 def test_a_pool_tells_the_smallest_context_of_its_usable_replicas() -> None:

@@ -3,10 +3,12 @@
 import asyncio
 
 from services.orchestrator.core.effects import (
+    AnswerInteraction,
     AnswerUnknown,
     Effect,
     EndRequest,
     SayGoAway,
+    SendGrants,
     SendRows,
 )
 from services.orchestrator.core.events import (
@@ -15,11 +17,13 @@ from services.orchestrator.core.events import (
     CreditGranted,
     Event,
     HandleLost,
+    InputsAppended,
+    InteractAsked,
     Opened,
 )
 from services.orchestrator.driver import Driver
 from services.orchestrator.servicer.calls import CALLS_LINK, Call, Calls
-from stagemesh.link.core import WINDOW_UNITS, Row
+from stagemesh.link.core import REQUEST_SOURCE, WINDOW_UNITS, Grant, Row
 from stagemesh.media import Message, Modality, Request, TextPart, lane_of
 from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
 from tests.helpers.scripted_core import ScriptedCore, drive
@@ -189,3 +193,63 @@ async def test_what_only_a_gateway_must_be_told_is_passed_over() -> None:
     await asyncio.sleep(0)
     assert not taking.done()
     taking.cancel()
+
+
+async def test_input_is_numbered_and_waits_for_credit() -> None:
+    core = ScriptedCore()
+    driver = drive(core)
+    calls = Calls(driver, input_window=(2, 100))
+    calls.attach()
+    call = calls.open(
+        request_id="r", deadline_left_s=0.0, request=REQUEST, body=b"", ended=lambda: None,
+        streamed=True,
+    )  # fmt: skip
+    await call.room()
+    call.append("so")
+    call.append(segment_end=True)
+    waiting = asyncio.create_task(call.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    calls.perform(SendGrants(link=CALLS_LINK, grants=[Grant(1, REQUEST_SOURCE, 3, 100)]))
+    async with asyncio.timeout(5):
+        await waiting
+    call.close_input()
+    given = [
+        row for event in core.events if isinstance(event, InputsAppended) for row in event.rows
+    ]
+    assert [(row.pos, row.units, row.text) for row in given] == [
+        (0, 1, "so"),
+        (1, 1, ""),
+        (2, 0, ""),
+    ]
+    assert [row.segment_end for row in given] == [False, True, False]
+    assert [row.end is not None for row in given] == [False, False, True]
+
+
+async def test_input_after_the_end_goes_nowhere() -> None:
+    desk = Desk()
+    call = desk.open()
+    desk.perform(EndRequest(link=CALLS_LINK, slot=1, request_id="r", terminal=COMPLETED))
+    before = len(desk.core.events)
+    call.append("late")
+    call.close_input()
+    assert desk.since(before) == []
+
+
+async def test_a_prompt_goes_to_the_core_and_its_answer_waits_for_the_client() -> None:
+    desk = Desk()
+    call = desk.open()
+    call.interact("p", "brighter")
+    [asked] = desk.since(2)
+    assert asked == InteractAsked(link=CALLS_LINK, slot=1, interaction_id="p", text="brighter")
+    answer = AnswerInteraction(link=CALLS_LINK, slot=1, interaction_id="p", applied_at=3)
+    desk.perform(answer)
+    async with asyncio.timeout(5):
+        assert await call.take() == ([], None)
+    assert call.take_answers() == [answer]
+    assert call.take_answers() == []
+    call.leave("gone")
+    call.interact("q", "late")
+    desk.perform(answer)
+    assert call.take_answers() == []
+    assert not [event for event in desk.since(3) if isinstance(event, InteractAsked)]

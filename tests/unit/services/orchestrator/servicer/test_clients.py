@@ -9,7 +9,13 @@ import pytest
 from services.orchestrator.core.events import RequestAbortAsked
 from services.orchestrator.core.views import RequestView
 from services.orchestrator.driver import Endings
-from services.orchestrator.servicer import Calls, Generation, OrchestratorServicer, Requests
+from services.orchestrator.servicer import (
+    Calls,
+    Conversations,
+    Generation,
+    OrchestratorServicer,
+    Requests,
+)
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
 from stagemesh.api.orchestrator.v1 import peer_service_pb2
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2
@@ -104,11 +110,13 @@ class Port:
     def __init__(self, *views: RequestView, peers: FewPeers = NO_PEERS) -> None:
         self.core = ScriptedCore()
         driver = drive(self.core)
+        calls = Calls(driver)
         requests = Requests(
             driver, ShownRequests(*views), Endings(), orchestrator_id="o-0", incarnation=3
         )
         self.servicer = OrchestratorServicer(
-            Generation(MESH, Calls(driver), NOBODY, NOBODY),
+            Generation(MESH, calls, NOBODY, NOBODY),
+            Conversations(MESH, calls, NOBODY, NOBODY),
             requests,
             peers,
             lambda: [link_pb2.PublishedPipeline(model="echo", ready=True)],

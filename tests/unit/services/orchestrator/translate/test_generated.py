@@ -2,11 +2,13 @@
 
 import pytest
 
+from services.orchestrator.core.effects import AnswerInteraction
 from services.orchestrator.translate import PIECE_BYTES_MAX, GeneratedOutputs
+from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import link_pb2, media_pb2, outcome_pb2
 from stagemesh.link.core import Row
 from stagemesh.media import AUDIO_PCM, Body, Handle, Modality, OutputKind, lane_of
-from stagemesh.outcome import End, FinishReason
+from stagemesh.outcome import End, FinishReason, error_for
 
 STAGES = ("thinker", "talker")
 END = End(finish_reason=FinishReason.STOP)
@@ -84,3 +86,16 @@ def test_a_handle_never_leaves_the_mesh() -> None:
     for output in GeneratedOutputs(STAGES, 1).pieces(by_handle(3), memoryview(b"abc")):
         assert output.body.WhichOneof("bytes") == "inline"
         assert (output.body.media_type, output.body.sample_rate_hz) == ("audio/wav", 8000)
+
+
+def test_what_became_of_a_prompt_names_its_stage_or_its_cause() -> None:
+    outputs, response = GeneratedOutputs(STAGES, 1), orchestrator_service_pb2.ConverseResponse()
+    outputs.answer(
+        response, AnswerInteraction(link=0, slot=1, interaction_id="p", stage=1, applied_at=5)
+    )
+    error = error_for("conflict")
+    outputs.answer(response, AnswerInteraction(link=0, slot=1, interaction_id="q", error=error))
+    taken, refused = response.interactions
+    assert (taken.interaction_id, taken.stage, taken.applied_at) == ("p", "talker", 5)
+    assert not taken.HasField("error")
+    assert refused.error.reason == "conflict"

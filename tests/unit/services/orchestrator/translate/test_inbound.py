@@ -24,7 +24,7 @@ from services.orchestrator.translate import (
 )
 from stagemesh.api.types.v1 import link_pb2, media_pb2, outcome_pb2, request_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Journal, LaneJournal
+from stagemesh.link.core import REQUEST_SOURCE, Journal, LaneJournal, Row
 from stagemesh.media import Modality
 from stagemesh.outcome import ErrorCode, Outcome
 
@@ -103,15 +103,19 @@ def test_an_open_keeps_the_request_message_as_its_body() -> None:
         model="echo",
         messages=[request_pb2.Message(role="user", parts=[request_pb2.Part(text="hi")])],
     )
-    frame = link_pb2.Open(slot=3, request_id="req_1", epoch=2, deadline_left_s=1.5, request=request)
+    frame = link_pb2.Open(
+        slot=3, request_id="req_1", epoch=2, deadline_left_s=1.5, request=request, streamed=True
+    )
     journal = Journal(lanes=[LaneJournal(lane=1, next=2)])
-    event = opened(1, frame, journal)
+    inputs = [Row(3, REQUEST_SOURCE, 0, 1, "so")]
+    event = opened(1, frame, journal, inputs)
 
     assert (event.link, event.slot, event.request_id, event.epoch) == (1, 3, "req_1", 2)
     assert event.deadline_left_s == 1.5
     assert event.request.messages[0].text == "hi"
     assert event.body == request
     assert event.journal is journal
+    assert (event.streamed, event.inputs) == (True, inputs)
 
 
 def test_an_open_with_an_empty_part_is_the_clients_mistake() -> None:
@@ -122,7 +126,7 @@ def test_an_open_with_an_empty_part_is_the_clients_mistake() -> None:
         ),
     )
     with pytest.raises(MeshError) as caught:
-        opened(1, frame, Journal())
+        opened(1, frame, Journal(), [])
     assert caught.value.info.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.info.param == "messages[0].parts[0]"
 

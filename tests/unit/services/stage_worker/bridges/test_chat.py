@@ -6,7 +6,15 @@ from services.stage_worker.engines.base import ChatInput
 from stagemesh.errors import MeshError
 from stagemesh.media import Body, MediaPart, Message, Modality, OutputKind, TextPart
 from stagemesh.outcome import ErrorCode
-from tests.helpers.bridge_contexts import context, said, source, spoken, user
+from tests.helpers.bridge_contexts import (
+    CLIENT,
+    appended,
+    context,
+    said,
+    source,
+    spoken,
+    user,
+)
 
 SYSTEM = Message(role="system", parts=(TextPart("Be brief."),))
 
@@ -71,3 +79,16 @@ def test_media_that_nobody_read_are_refused_by_their_field(part: MediaPart) -> N
 
 def test_media_are_not_fetched_for_it() -> None:
     assert not create.reads_media
+
+
+def test_what_a_client_appends_is_a_message_and_cannot_be_sound() -> None:
+    bridge = create(context(SYSTEM, sources=[CLIENT]))
+    assert bridge.start() == []
+    assert bridge.feed(appended("What is ")) == []
+    assert bridge.feed(appended("that?", pos=1)) == []
+    assert bridge.feed(appended(pos=2, last=True)) == [
+        ChatInput(messages=(SYSTEM, user("What is that?")))
+    ]
+    with pytest.raises(MeshError) as caught:
+        create(context(sources=[CLIENT])).feed(appended(data=b"pcm"))
+    assert caught.value.info.param == "append"

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +113,15 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, int]) -> None
     with pytest.raises(MeshError) as caught:
         create(context(sources=[THINKER], options=options))
     assert caught.value.info.code is ErrorCode.UNSUPPORTED
+
+
+def test_the_end_of_a_segment_ends_a_clause_and_not_the_attempt() -> None:
+    thinker = source()
+    bridge = create(context(sources=[thinker]))
+    assert bridge.feed(said(thinker, "Well then")) == []
+    (clause,) = bridge.feed(msgspec.structs.replace(said(thinker, "", units=0), segment_end=True))
+    assert isinstance(clause, TextInput)
+    assert clause.text == "Well then"
+    assert not bridge.complete
+    assert bridge.feed(said(thinker, "", units=0, last=True)) == []
+    assert bridge.complete

@@ -8,6 +8,7 @@ import pytest
 
 from services.stage_worker.engines.base import (
     EngineConfig,
+    Interaction,
     Piece,
     Resume,
     ResumeContract,
@@ -183,3 +184,40 @@ def test_bad_options_are_refused_by_name(options: dict[str, object]) -> None:
     config = EngineConfig(pool="pool", replica_id="r", model="", options=options)
     with pytest.raises(BadSettings, match="pool"):
         create(config)
+
+
+async def frames_of(engine: SyntheticEngine, count: int) -> list[bytes]:
+    """Give the pictures of the next steps."""
+    steps = engine.outputs()
+    found: list[bytes] = []
+    while len(found) < count:
+        found += [piece.body.inline for piece in await next_step(steps) if piece.body is not None]
+    return found
+
+
+async def test_another_prompt_colours_the_next_frames_and_those_of_another_attempt() -> None:
+    plain, changed, again = (engine_of(gives="video") for _ in range(3))
+    for engine in (plain, changed):
+        engine.submit(work(1, Modality.VIDEO, tokens=4))
+    before = await frames_of(plain, 4)
+    first = await frames_of(changed, 2)
+    assert changed.interact(1, "brighter") == 2
+    frames = [*first, *await frames_of(changed, 2)]
+    assert frames[:2] == before[:2]
+    assert frames[2] != before[2]
+    applied = (Interaction(interaction_id="p", text="brighter", applied_at=2),)
+    again.submit(msgspec.structs.replace(work(1, Modality.VIDEO, tokens=4), interactions=applied))
+    assert await frames_of(again, 4) == frames
+
+
+async def test_only_a_video_that_is_being_made_takes_another_prompt() -> None:
+    engine = engine_of()
+    with pytest.raises(MeshError) as late:
+        engine.interact(1, "x")
+    assert late.value.info.code is ErrorCode.CONFLICT
+    engine.submit(work(1, tokens=1))
+    with pytest.raises(MeshError) as wrong:
+        engine.interact(1, "x")
+    assert wrong.value.info.code is ErrorCode.UNSUPPORTED
+    assert not engine.capabilities.interactions
+    assert engine_of(gives="video").capabilities.interactions

@@ -4,6 +4,7 @@ from services.stage_worker.core import RoleSpec, Source
 from services.stage_worker.core.events import (
     AbortAsked,
     FenceRaised,
+    InteractAsked,
     LinkAttached,
     ReleaseAsked,
     RenewAsked,
@@ -165,3 +166,15 @@ def test_an_orchestrator_says_its_first_window() -> None:
 def test_anybody_else_is_turned_away() -> None:
     with pytest.raises(MeshError):
         link_attached(5, link_pb2.Hello(service=link_pb2.SERVICE_KIND_GATEWAY))
+
+
+def test_another_prompt_is_read_and_so_are_those_that_were_taken() -> None:
+    frame = link_pb2.Frame(interact=link_pb2.Interact(slot=3, interaction_id="p", text="x"))
+    assert event_of(1, frame) == InteractAsked(link=1, slot=3, interaction_id="p", text="x")
+    submit = link_pb2.Submit(request_id="a", roles=[link_pb2.RoleSpec(slot=1, lanes=[TEXT])])
+    submit.request.choices = 1
+    submit.interactions.add(interaction_id="p", text="x", applied_at=7)
+    event = event_of(1, link_pb2.Frame(submit=submit))
+    assert isinstance(event, Submitted)
+    [prompt] = event.submission.interactions
+    assert (prompt.interaction_id, prompt.text, prompt.applied_at) == ("p", "x", 7)

@@ -148,3 +148,12 @@ def test_what_waits_can_be_given_whatever_the_credit_and_then_nothing_waits() ->
     assert [one.pos for one in sender.release()] == [1]
     assert (sender.held_units, sender.held_bytes) == (0, 0)
     assert sender.release() == []
+
+
+def test_text_is_not_joined_across_the_end_of_a_segment() -> None:
+    sender = Sender(1, 100)
+    sender.offer(Row(1, TEXT, 0, 1, "a"))
+    sender.offer(Row(1, TEXT, 1, 1, "b", segment_end=True))
+    sender.offer(Row(1, TEXT, 2, 1, "c"))
+    rows = sender.grant(100, 1000)
+    assert [(row.text, row.segment_end) for row in rows] == [("b", True), ("c", False)]

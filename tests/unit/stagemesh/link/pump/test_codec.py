@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagemesh.api.types.v1 import link_pb2
-from stagemesh.link.core import Grant, Outbox, Row
+from stagemesh.errors import invalid
+from stagemesh.link.core import REQUEST_SOURCE, Grant, Outbox, Row
 from stagemesh.link.pump import Received, WireFault, decode, encode
 from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import End, FinishReason, Timings, Usage
@@ -163,3 +164,62 @@ def test_any_columns_are_read_or_refused(outputs: link_pb2.Outputs) -> None:
         return
     assert [row.slot for row in received.rows] == list(outputs.slot)
     assert [one for row in received.rows for one in row.ids or ()] == list(outputs.token_ids)
+
+
+def test_a_clients_input_comes_back_as_it_was_in_its_order() -> None:
+    rows = [
+        Row(1, REQUEST_SOURCE, 0, 1, "so"),
+        Row(1, REQUEST_SOURCE, 1, 1, body=Body(inline=b"pcm", media_type="audio/pcm")),
+        Row(1, REQUEST_SOURCE, 2, 1, segment_end=True),
+        Row(1, REQUEST_SOURCE, 3, 0, end=End(finish_reason=FinishReason.STOP)),
+    ]
+    outbox = Outbox()
+    outbox.put_rows(rows)
+    assert over_the_wire(outbox) == [Received(rows, [], [])]
+
+
+def test_the_input_of_an_open_is_read_between_open_and_go() -> None:
+    outbox = Outbox()
+    outbox.put_frame(link_pb2.Frame(open=link_pb2.Open(slot=1, more=True)), (1,))
+    outbox.put_rows([Row(1, REQUEST_SOURCE, 0, 1, "so")])
+    outbox.put_frame(link_pb2.Frame(go=link_pb2.Go(slot=1)), (1,))
+    steps = over_the_wire(outbox)
+    assert [len(step.rows) for step in steps] == [0, 1]
+    assert [[frame.WhichOneof("kind") for frame in step.frames] for step in steps] == [
+        ["open"],
+        ["go"],
+    ]
+
+
+def test_the_end_of_a_segment_is_not_the_end_of_its_lane() -> None:
+    rows = [
+        Row(1, TEXT, 0, 1, "a", segment_end=True),
+        Row(1, AUDIO, 0, 4, body=Body(inline=b"pcm"), segment_end=True),
+    ]
+    outbox = Outbox()
+    outbox.put_rows(rows)
+    assert over_the_wire(outbox) == [Received(rows, [], [])]
+
+
+def test_half_a_surrogate_in_an_input_does_not_end_the_link() -> None:
+    outbox = Outbox()
+    outbox.put_rows([Row(1, REQUEST_SOURCE, 0, 1, "a\ud800")])
+    (step,) = over_the_wire(outbox)
+    assert step.rows[0].text.startswith("a")
+
+
+def test_an_input_of_another_source_breaks_the_link() -> None:
+    frame = link_pb2.Frame(input=link_pb2.Input(slot=1, source=TEXT))
+    with pytest.raises(WireFault, match="none of a request"):
+        decode(link_pb2.LinkMessage(frames=[frame]))
+
+
+def test_an_input_with_a_bad_body_breaks_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(message: object) -> Body:
+        raise invalid("no")
+
+    monkeypatch.setattr("stagemesh.link.pump.codec.body_from_proto", refuse)
+    given = link_pb2.Input(slot=1, source=REQUEST_SOURCE)
+    given.body.inline = b"x"
+    with pytest.raises(WireFault, match="bad body"):
+        decode(link_pb2.LinkMessage(frames=[link_pb2.Frame(input=given)]))

@@ -2,7 +2,14 @@ import pytest
 
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Journal, LaneJournal, Placed, Row
+from stagemesh.link.core import (
+    Journal,
+    LaneJournal,
+    Placed,
+    Row,
+    join_journals,
+    split_journal,
+)
 from stagemesh.link.pump import journal_from_proto, journal_to_proto, placed_to_proto
 from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import End, FinishReason, Usage
@@ -85,3 +92,22 @@ def test_a_placement_outside_a_journal_names_the_slot_of_its_request() -> None:
     placed = Placed(stage=2, role=1, attempt=3, replica_id="w-1", incarnation=9)
     message = placed_to_proto(placed, slot=4)
     assert (message.slot, message.stage, message.replica_id) == (4, 2, "w-1")
+
+
+def test_a_lane_of_runs_comes_back_with_the_ids_of_the_present_one() -> None:
+    rows = [
+        Row(0, TEXT, 0, 2, "ab", segment_end=True),
+        Row(0, TEXT, 2, 1, "c", [9]),
+    ]
+    lane = LaneJournal(lane=TEXT, next=3, ids=[9], rows=rows, segments=1, segment_pos=2)
+    told = Journal(lanes=[lane])
+    assert journal_from_proto(journal_to_proto(told)) == told
+
+
+def test_a_lane_of_runs_may_be_cut_anywhere() -> None:
+    rows = [Row(0, TEXT, at, 1, "x" * 300, segment_end=at % 2 == 1) for at in range(6)]
+    lane = LaneJournal(lane=TEXT, next=6, rows=rows, segments=3, segment_pos=6)
+    whole = Journal(lanes=[lane])
+    parts = split_journal(whole, 700)
+    assert len(parts) > 1
+    assert join_journals(parts) == whole
