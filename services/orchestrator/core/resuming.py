@@ -14,7 +14,7 @@ from services.orchestrator.core.replicas import WorkerCard
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing, Way
 from services.orchestrator.core.state import State
 from stagemesh.link.core import LaneJournal
-from stagemesh.media import Modality, split_lane
+from stagemesh.media import Modality
 from stagemesh.outcome import error_for
 from stagemesh.pipeline import EdgeMode
 
@@ -123,11 +123,11 @@ def _resettable(state: State, group: Group) -> bool:
 
 def _with_downstream(group: Group) -> list[Group]:
     """Give the groups of a stage, and of all that reads what it gives."""
-    stages = {group.stage.index}
+    stages = {group.stage.name}
     for one in group.request.groups:
-        if any(split_lane(source.lane).stage in stages for source in one.plan.sources):
-            stages.add(one.stage.index)
-    return [one for one in group.request.groups if one.stage.index in stages]
+        if any(source.stage in stages for source in one.plan.sources):
+            stages.add(one.stage.name)
+    return [one for one in group.request.groups if one.stage.name in stages]
 
 
 def _reset(state: State, first: Group) -> None:
