@@ -298,8 +298,6 @@ class OpenRequest:
         self.prefix = prefix
         self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
-        self.stuck_since_s: float | None = None
-        self.started = False
         self.live = 0
         self.journal_bytes = 0
         """What its lanes keep in memory, for those who read them or to go on after a loss."""
@@ -323,6 +321,8 @@ class OpenRequest:
 
     def _begin(self) -> None:
         """Set what its course changes."""
+        self.stuck_since_s: float | None = None
+        self.started = False
         self.admitted_s: float | None = None
         self.first_output_s: float | None = None
         self.state = REQUEST_MOVES.start
