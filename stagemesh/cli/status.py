@@ -57,8 +57,9 @@ def merge_status(
         record: _Record = {column: process.get(column) for column in COLUMNS}
         if process["state"] not in _LAUNCHER_KNOWS:
             record.update(_live(process, lists, ready))
-        if "last_log" in process:
-            record["last_log"] = process["last_log"]
+        for known in ("admin_address", "last_log"):
+            if process.get(known):
+                record[known] = process[known]
         merged.append(record)
     return merged
 

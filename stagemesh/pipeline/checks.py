@@ -128,7 +128,7 @@ class _Graph:
         if pool is None:
             close = nearest(stage["pool"], self._pools)
             yield self._at(name, "pool"), f"no pool is called {stage['pool']}{close}"
-        elif "bridge" not in stage and pool.get("engine", "synthetic") not in BUILT_IN:
+        elif "bridge" not in stage and pool.get("engine") not in {None, *BUILT_IN}:
             yield self._at(name), f"the key bridge is missing: {pool['engine']} has no default"
         sampling = stage.get("params", {}).get("sampling", {})
         least, most = sampling.get("tokens_min", 0), sampling.get("tokens_max")

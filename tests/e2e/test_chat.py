@@ -13,7 +13,7 @@ from tests.helpers.e2e_sse import hear
 
 async def test_the_sdk_lists_and_shows_the_models(client: AsyncOpenAI) -> None:
     names = [model.id async for model in client.models.list()]
-    assert names == ["echo", "film", "listen", "paint", "pair", "relay3", "talk"]
+    assert names == ["echo", "film", "listen", "paint", "pair", "relay3", "talk", "turns"]
     shown = await client.models.retrieve("talk")
     assert (shown.id, shown.object, shown.owned_by) == ("talk", "model", "stagemesh")
     with pytest.raises(openai.NotFoundError) as refused:

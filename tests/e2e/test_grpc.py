@@ -134,8 +134,7 @@ def test_grpcurl_shows_an_error_as_status_and_typed_detail(
 def test_grpcurl_lists_models_and_says_what_it_does_not_know(synthetic: E2eMesh) -> None:
     models = objects(grpcurl(synthetic, f"{SERVICE}/ListModels").stdout)[0]["models"]
     assert {model["model"] for model in models} == {
-        "echo", "talk", "relay3", "paint", "pair", "film", "listen",
-    }  # fmt: skip
+        "echo", "talk", "relay3", "paint", "pair", "film", "listen", "turns"}  # fmt: skip
     assert all(model["ready"] and model["revision"] for model in models)
     for method in ("Abort", "GetRequest"):
         ran = grpcurl(synthetic, f"{SERVICE}/{method}", data={"request_id": "req_none"})

@@ -1,4 +1,4 @@
-"""Which faults excuse which ends: the table of `reference/recovery.md` §11, for a run of chaos."""
+"""Which faults excuse which ends, in a run of chaos."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final

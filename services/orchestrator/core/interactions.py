@@ -2,7 +2,7 @@
 
 Where a prompt applies is journaled with the stage that took it, so that another attempt takes it at
 the same position. One whose position nobody told yet may have changed outputs that nobody saw: a
-stage with such a prompt can only begin again (`reference/recovery.md` §6).
+stage with such a prompt can only begin again.
 """
 
 from dataclasses import dataclass

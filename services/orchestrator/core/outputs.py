@@ -261,7 +261,7 @@ def end_segments(state: State, group: Group) -> None:
     row = Row(0, lane.number, lane.cursor.next, 0, end=End(finish_reason=reason))
     lane.cursor.check(row)
     lane.finish = row.end
-    group.standing = Standing.OVER
+    group.move(Standing.OVER)
     group.release_inputs()
     leave_segments(group)
     if lane.visible:

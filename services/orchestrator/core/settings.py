@@ -1,4 +1,4 @@
-"""The core's limits and timers; what each is for stands in `reference/recovery.md` §10."""
+"""The core's limits and timers."""
 
 import msgspec
 

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 ROOTS_VARIABLE: Final = "STAGEMESH_MODEL_ROOTS"
-PULL_COMMAND: Final = "python -m services.stage_worker.engines.support.weights pull"
+PULL_COMMAND: Final = "stagemesh models pull"
 
 _CHILD_S_MAX: Final = 1800.0
 _CODE_ROOT: Final = Path(__file__).parents[4]

@@ -28,7 +28,7 @@ def test_the_version_is_the_distribution_s() -> None:
 def test_a_right_file_is_summed_up() -> None:
     result = stagemesh("validate", "synthetic")
     assert result.exit_code == 0
-    assert result.output.splitlines()[0].endswith("6 pipelines, 8 pools, 16 workers")
+    assert result.output.splitlines()[0].endswith("8 pipelines, 9 pools, 18 workers")
     assert "): thinker -> talker -> codec" in result.output
 
 

@@ -43,9 +43,9 @@ def listed(state: str = "ready", pid: int = 7, inflight: int = 3) -> ReplicaList
     )
 
 
-def test_every_record_has_exactly_the_columns() -> None:
+def test_every_record_has_the_columns_and_an_orchestrator_its_admin_port() -> None:
     merged = merge_status([WORKER, ORCHESTRATOR, GATEWAY], {}, {})
-    assert [tuple(record) for record in merged] == [COLUMNS] * 3
+    assert [tuple(record) for record in merged] == [COLUMNS, (*COLUMNS, "admin_address"), COLUMNS]
 
 
 def test_a_worker_is_what_the_orchestrators_see() -> None:

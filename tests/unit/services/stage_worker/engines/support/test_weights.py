@@ -97,7 +97,7 @@ def _own(folder: Path, *names: str) -> Path:
 
 
 def test_weights_that_were_not_pulled_name_the_command() -> None:
-    with pytest.raises(WeightsMissing, match=r"weights pull tiny$"):
+    with pytest.raises(WeightsMissing, match=r"stagemesh models pull tiny$"):
         locate("tiny", "hf")
 
 
