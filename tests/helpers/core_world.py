@@ -266,7 +266,10 @@ class World(Checks):
             request.stopped, request.partials = True, partials
         self.step(
             ev.RequestAbortAsked(
-                request_id=request.request_id, cause="asked", tenant="default", partials=partials
+                request_id=request.request_id,
+                cause="asked",
+                tenant=request.request.tenant,
+                partials=partials,
             )
         )
 

@@ -31,6 +31,8 @@ class _Tally:
     idle: int = 0
     requests: int = 0
     """Of all kinds: those that were set apart neither run nor wait."""
+    again: int = 0
+    """Of them, those that another owner had: while there are any, memory may be had twice."""
 
 
 class Admission:
@@ -74,6 +76,11 @@ class Admission:
     def idle(self) -> int:
         """How many conversations have a place, and wait for their client."""
         return self._all.idle
+
+    @property
+    def waiting_most(self) -> tuple[int, int]:
+        """How many may wait: of all tenants, and of each."""
+        return self._most.waiting, self._most_each.waiting
 
     @property
     def input_bytes(self) -> int:
@@ -121,6 +128,7 @@ class Admission:
         for tally in (self._all, self._each.setdefault(request.tenant, _Tally())):
             tally.input_bytes += request.input_bytes
             tally.requests += 1
+            tally.again += request.epoch > 1
         self.wait_again(request)
 
     def next_admitted(self) -> OpenRequest | None:
@@ -169,9 +177,9 @@ class Admission:
         for tally in (self._all, own):
             tally.input_bytes += input_bytes - request.input_bytes
         request.input_bytes = input_bytes
-        return (
-            self._all.input_bytes <= self._most.input_bytes
-            and own.input_bytes <= self._most_each.input_bytes
+        return all(
+            there.input_bytes <= (_AGAIN if there.again else 1) * most.input_bytes
+            for there, most in ((self._all, self._most), (own, self._most_each))
         )
 
     def leave(self, request: OpenRequest) -> None:
@@ -181,6 +189,7 @@ class Admission:
         for tally in (self._all, own):
             tally.input_bytes -= request.input_bytes
             tally.requests -= 1
+            tally.again -= request.epoch > 1
             tally.running -= request.number in self._running
             tally.idle -= request.number in self._idle
         self._running.discard(request.number)

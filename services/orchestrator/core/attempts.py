@@ -20,7 +20,7 @@ from services.orchestrator.core.request import Attempt, Group, Loss, Standing, V
 from services.orchestrator.core.state import State
 from stagemesh.link.core import Grant, Row
 from stagemesh.media import Handle
-from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for, refuses
+from stagemesh.outcome import End, ErrorCode, ErrorInfo, Outcome, Terminal, error_for, refuses
 
 __all__ = [
     "break_off",
@@ -172,15 +172,15 @@ def late_row(state: State, replica: Replica, attempt: Attempt | None, row: Row) 
             if not lanes:
                 _free_leftover(state, replica, row.slot)
         return
-    end_late_lane(state, attempt, row)
+    end_late_lane(state, attempt, row.lane, row.end)
 
 
-def end_late_lane(state: State, attempt: Attempt, row: Row) -> None:
+def end_late_lane(state: State, attempt: Attempt, lane: int, end: End | None) -> None:
     """Take note of the end of a lane, if this is it, of an attempt that is being stopped."""
-    if row.end is not None:
-        take_usage(attempt.group.request, row.end.usage, row.end.timings)
-        attempt.timings = row.end.timings
-        attempt.open_lanes.discard(row.lane)
+    if end is not None:
+        take_usage(attempt.group.request, end.usage, end.timings)
+        attempt.timings = end.timings
+        attempt.open_lanes.discard(lane)
         if not attempt.open_lanes:
             _stopped(state, attempt)
 
@@ -191,6 +191,8 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
         attempt = replica.attempts.get(grant.slot)
         if attempt is None or not attempt.running:
             continue
+        if attempt.group.request.state is not RequestState.RUNNING:
+            continue  # An orphan's inputs are gone.
         accept_inputs(attempt)
         feed = attempt.feeds.get(grant.source)
         if feed is not None:

@@ -44,7 +44,8 @@ class ControlCall:
 
 def ask(state: State, event: ControlAsked) -> None:
     """Send a call to every replica that it is for."""
-    if sum(1 for call in state.controls.values() if call.call_id) >= state.settings.controls_max:
+    calls = {call.call_id for call in state.controls.values() if call.call_id}
+    if len(calls) >= state.settings.controls_max:
         error = error_for("queue_full", "Too many control calls are open.", retry_after_s=1.0)
         state.orders.to_operator(AnswerControl(call_id=event.call_id, error=error))
         return
@@ -113,6 +114,7 @@ def _targets(state: State, event: ControlAsked) -> Iterable[Replica]:
 def _send(state: State, call: ControlCall, replica: Replica, timeout_s: float) -> None:
     state.control_ids += 1
     call.open[state.control_ids] = replica
+    replica.asked += 1
     state.controls[state.control_ids] = call
     state.orders.control(
         AskWorker(
@@ -123,6 +125,7 @@ def _send(state: State, call: ControlCall, replica: Replica, timeout_s: float) -
 
 def _close(state: State, call: ControlCall, control_id: int, answered: Answer) -> None:
     replica = call.open.pop(control_id)
+    replica.asked -= 1
     del state.controls[control_id]
     if not call.call_id:
         replica.owed -= 1
@@ -170,9 +173,10 @@ def _note(state: State, call: Call, replica: Replica) -> None:
     will = taken(pool.will, call, replica.card.control.sleep_tags)
     if will != pool.will:
         pool.will = will
-        for other in pool.replicas:
-            other.obeys = obeys(will, other.gate)
         changed(state, pool)
+    for other in pool.replicas:
+        asked = other.asked - (other is replica)  # This call is over.
+        other.obeys = not asked and obeys(will, other.gate)
     if isinstance(call, Drain):
         state.drained[replica.replica_id] = call.drain_s
         if len(state.drained) > DRAINED_MAX:

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from services.orchestrator.core import interactions
 from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.credit import close_feeds
 from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
@@ -223,6 +224,7 @@ def _stop_group(state: State, group: Group, cause: str) -> None:
     state.timers.cancel(group.timer)
     state.timers.cancel(group.join_timer)
     group.move(Standing.OVER)
+    interactions.close(state, group)
     for attempt in group.attempts:
         if attempt.state is AttemptState.PENDING:
             attempt.move(AttemptState.CANCELLED)

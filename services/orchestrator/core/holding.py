@@ -5,14 +5,12 @@ wait, and at most for their time. Where it sleeps, or was paused to abort what r
 refused. What another owner had is always held: it was taken once.
 """
 
-from math import ceil
-
 import msgspec
 
 from services.orchestrator.core.ending import admit
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.replicas import ReplicaPool, WorkerState
-from services.orchestrator.core.request import OpenRequest
+from services.orchestrator.core.request import OpenRequest, Standing
 from services.orchestrator.core.state import State
 from stagemesh.control import PauseMode
 from stagemesh.errors import MeshError
@@ -41,7 +39,7 @@ def closed(pool: ReplicaPool) -> Closed | None:
     return Closed(reason="paused", holds=bool(modes & _KEEPING) and PauseMode.ABORT not in modes)
 
 
-def check(state: State, plan: Plan, *, again: bool) -> None:
+def check(state: State, plan: Plan, tenant: str, *, again: bool) -> None:
     """See whether a request may be taken with its pools as they are; `again` if it had an owner.
 
     Raises:
@@ -53,9 +51,13 @@ def check(state: State, plan: Plan, *, again: bool) -> None:
             continue
         if not (found.holds or again):
             raise MeshError(_refusal(state, found, group.stage.name, group.stage.pool))
-        limits = plan.pipeline.limits
-        most = ceil(limits.waiting_max / state.settings.orchestrators) * (2 if again else 1)
-        if len(state.held) >= most and _held_of(state, plan) >= most:
+        most, most_each = state.admissions[plan.pipeline.name].waiting_most
+        times = 2 if again else 1
+        if len(state.held) < times * min(most, most_each):
+            continue  # So that nobody is counted while few are held.
+        held = [request for request in state.held if request.plan.pipeline is plan.pipeline]
+        own = sum(request.tenant == tenant for request in held)
+        if len(held) >= times * most or own >= times * most_each:
             error = error_for(
                 "queue_full",
                 f"As many requests wait for pool {group.stage.pool} as may wait.",
@@ -63,10 +65,6 @@ def check(state: State, plan: Plan, *, again: bool) -> None:
                 retry_after_s=state.settings.retry_after_s,
             )
             raise MeshError(error)
-
-
-def _held_of(state: State, plan: Plan) -> int:
-    return sum(request.plan.pipeline is plan.pipeline for request in state.held)
 
 
 def hold(state: State, request: OpenRequest) -> None:
@@ -86,7 +84,12 @@ def look(state: State) -> None:
 
 
 def _waits(state: State, request: OpenRequest) -> bool:
-    return any(state.pools[group.stage.pool].closed for group in request.groups)
+    """Whether a pool is closed that it needs; what another owner has finished needs none."""
+    return any(
+        state.pools[group.stage.pool].closed
+        for group in request.groups
+        if group.standing is not Standing.OVER
+    )
 
 
 def _refusal(state: State, found: Closed, stage: str, pool: str) -> ErrorInfo:

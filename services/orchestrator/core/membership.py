@@ -61,14 +61,15 @@ def attach(state: State, event: ReplicaAttached) -> None:
 
 def report(state: State, replica: Replica, event: ReplicaReported) -> None:
     """Take a replica's word on its state and load."""
-    was_held = replica.held
+    was_still = replica.still
     replica.state = event.state
-    if was_held and not replica.held and replica.stall_timer is None:
-        replica.progress_s = state.now_s
-        replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
     replica.reported(event.load)
     if event.gate is not None and event.gate != replica.gate:
         _gate_moved(state, replica, event.gate)
+    if was_still and not replica.still:
+        replica.progress_s = state.now_s
+        if replica.stall_timer is None:
+            replica.stall_timer = state.arm(state.settings.stall_s, Due.STALL, replica)
     if event.state is WorkerState.STALLED:
         _take_away(state, replica)  # It knows better than we whether its engine has work.
     if event.load.steps > replica.steps:
@@ -85,7 +86,7 @@ def _gate_moved(state: State, replica: Replica, gate: Gate) -> None:
     pool = replica.pool
     if replica.obeys and not obeys(pool.will, gate):
         pool.will = told_otherwise(pool.will, gate)
-    replica.obeys = obeys(pool.will, gate)
+    replica.obeys = not replica.asked and obeys(pool.will, gate)
 
 
 def list_replica(state: State, replica_id: str, *, listed: bool) -> None:
@@ -132,7 +133,7 @@ def stall_due(state: State, replica: Replica) -> None:
     What it has is given to others; it holds its engine slots until it answers.
     """
     replica.stall_timer = None
-    if not replica.in_flight or replica.held:
+    if not replica.in_flight or replica.still:
         return  # What an operator has frozen is looked at again once it goes on.
     if not _has_work(state, replica):
         replica.progress_s = state.now_s
@@ -186,6 +187,9 @@ def changed(state: State, pool: ReplicaPool) -> None:
     was_closed, pool.was_closed = pool.was_closed, pool.closed
     if was_closed and not pool.was_closed:
         look(state)
+        for ticket in pool.tickets.valid():
+            if ticket.group.resumes:
+                watch(state, ticket.group)
     if pool.ready or pool.was_closed:
         pool.empty_since_s = inf
     elif pool.empty_since_s == inf:

@@ -283,7 +283,7 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     )
     input_bytes = request_bytes(event.request)
     _check_adapter(state, plan, event.request.adapter)
-    holding.check(state, plan, again=event.epoch > 1)
+    holding.check(state, plan, event.request.tenant, again=event.epoch > 1)
     state.admissions[plan.pipeline.name].check(
         event.request.tenant, input_bytes, again=event.epoch > 1
     )

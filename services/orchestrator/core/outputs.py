@@ -109,6 +109,7 @@ def _begins(state: State, attempt: Attempt) -> bool:
     if attempt.state is not AttemptState.SUBMITTED:
         return False
     attempt.move(AttemptState.STREAMING)
+    attempt.group.refusals, attempt.group.refused_s = 0, None
     state.note_attempt(attempt, Kind.STREAMING, seconds=state.now_s - attempt.submitted_s)
     request = attempt.group.request
     request.started = True
@@ -121,7 +122,13 @@ def _take_partial(state: State, replica: Replica, attempt: Attempt, row: Row) ->
     """Give the client an output of an attempt that is being stopped, if it asked for such."""
     request, lane = attempt.group.request, attempt.lanes.get(row.lane)
     wanted = request.partials and attempt.state is AttemptState.STOPPING
-    if not wanted or lane is None or not lane.visible or lane.cursor.check(row) is not Step.ACCEPT:
+    if not wanted or lane is None or not lane.visible:
+        return False
+    end = row.end
+    if lane.segmented:
+        _in_segment(lane, row)
+    if lane.cursor.check(row) is not Step.ACCEPT:
+        row.end = end
         return False
     if row.body is not None and row.body.handle is not None:
         _hold(state, request, replica, lane, row)
@@ -130,7 +137,7 @@ def _take_partial(state: State, replica: Replica, attempt: Attempt, row: Row) ->
     row.slot = request.slot
     lane.delivered += row.units
     state.orders.client_rows(request.client.link).append(row)
-    end_late_lane(state, attempt, row)
+    end_late_lane(state, attempt, row.lane, end)
     return True
 
 

@@ -11,7 +11,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.strangers import Strangers
 from services.orchestrator.core.tickets import TicketQueue
 from services.orchestrator.core.wills import NO_WILL
-from stagemesh.control import OPEN, ControlSupport, Gate
+from stagemesh.control import OPEN, ControlSupport, Gate, PauseMode
 from stagemesh.link.core import SlotMint
 from stagemesh.media import Modality
 from stagemesh.pipeline import ReplicaChoice
@@ -73,10 +73,10 @@ class Replica:
     """
 
     __slots__ = (
-        "attempts", "card", "gate", "incarnation", "leftovers", "link", "listed", "lost", "mint",
-        "obeys", "others", "owed", "pool", "progress_s", "replica_id", "shown", "stall_timer",
-        "stalled", "state", "steps", "strangers", "superseded", "tickets", "window_bytes",
-        "window_units",
+        "asked", "attempts", "card", "gate", "incarnation", "leftovers", "link", "listed", "lost",
+        "mint", "obeys", "others", "owed", "pool", "progress_s", "replica_id", "shown",
+        "stall_timer", "stalled", "state", "steps", "strangers", "superseded", "tickets",
+        "window_bytes", "window_units",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +103,8 @@ class Replica:
         self.gate = gate
         self.obeys = False
         """Its gate is what operators want of its pool, as far as is known here."""
+        self.asked = 0
+        """Calls that it has not answered: what its gate says meanwhile may be undone."""
         self.owed = 0
         """Calls that make it so and that it has not answered."""
         self.shown: object = None
@@ -154,6 +156,11 @@ class Replica:
     def held(self) -> bool:
         """Whether it takes nothing by an operator's will, until that is undone."""
         return self.state in _HELD and not (self.superseded or self.lost)
+
+    @property
+    def still(self) -> bool:
+        """Whether it makes no step by an operator's will, also while it is being drained."""
+        return self.held or self.gate.paused is PauseMode.KEEP
 
     @property
     def seen(self) -> tuple[WorkerState, Gate, bool, bool]:

@@ -353,7 +353,8 @@ class OpenRequest:
             for feed in lane.feeds:
                 feed.accepted = True
         for group in self.groups:
-            group.release_inputs()
+            if not group.plan.segmented:
+                group.release_inputs()
         for lane in self.lanes.values():
             lane.trim()
         self.journal_bytes = self.measured_bytes

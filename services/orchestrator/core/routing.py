@@ -66,7 +66,9 @@ def _start(state: State, request: OpenRequest) -> bool:
 def join_due(state: State, group: Group) -> None:
     """End a request of which a companion is silent, while what it is a companion of has ended."""
     group.join_timer = None
-    late = next(role for role in group.plan.roles[1:] if not _has_ended(group, role))
+    late = next((role for role in group.plan.roles[1:] if not _has_ended(group, role)), None)
+    if late is None:
+        return  # It ended while its conversation had no turn.
     stage = group.stage
     error = error_for(
         "deadline_exceeded",

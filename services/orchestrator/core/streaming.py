@@ -67,18 +67,18 @@ def wants_turn(request: OpenRequest, intake: Intake) -> bool:
 def hand_on(state: State, request: OpenRequest, intake: Intake) -> bool:
     """Give a conversation what it needs to go on; False if it has to wait for a running slot."""
     admission = state.admissions[request.plan.pipeline.name]
-    if wants_turn(request, intake):
-        intake.turn = Turn.QUEUED
-        admission.rejoin(request)
-        admit(state, admission)
-    if intake.turn is not Turn.TAKEN:
-        return False
+    # Whoever holds an engine slot hears its client without a turn: else those who have the turns
+    # could wait for its slot, and it for a turn.
     lane = request.lanes[REQUEST_SOURCE]
     for feed in lane.feeds:
         feed.pump(state.orders.worker_rows(feed.link))
     lane.trim()
     settle(state, lane)
-    return True
+    if wants_turn(request, intake):
+        intake.turn = Turn.QUEUED
+        admission.rejoin(request)
+        admit(state, admission)
+    return intake.turn is Turn.TAKEN
 
 
 def rest(state: State, request: OpenRequest, intake: Intake) -> None:

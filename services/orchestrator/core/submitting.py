@@ -45,7 +45,8 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         _feed(state, group)
         if not group.resumes:
             replica.pool.budget.earn()
-        if effective(replica.card) is ResumeContract.NONE and not group.wanted:
+        once = not group.plan.segmented  # Who runs again is sent what it reads whole again.
+        if once and effective(replica.card) is ResumeContract.NONE and not group.wanted:
             group.release_inputs()
     if request.intake is not None:
         state.touch(request)  # It may be waiting for its client now.

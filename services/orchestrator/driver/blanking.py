@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.orchestrator.core.events import Fenced, HandleLost
+from services.orchestrator.core.events import Fenced, HandleLost, InteractAsked, Interacted
 from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import (
     AudioParams,
@@ -32,6 +32,7 @@ _CONTENT: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
     End: frozenset({"stop_match"}),
     ErrorInfo: frozenset({"message", "param"}),
     Handle: frozenset({"address", "probe"}),
+    InteractAsked: frozenset({"text"}),
     ImageParams: frozenset({"negative_prompt"}),
     LaneJournal: frozenset({"ids"}),
     Message: frozenset({"name"}),
@@ -45,6 +46,8 @@ _KEYS: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
     Fenced: frozenset({"held"}),
     Handle: frozenset({"handle_id"}),
     HandleLost: frozenset({"handle_id"}),
+    InteractAsked: frozenset({"interaction_id"}),
+    Interacted: frozenset({"interaction_id"}),
 }
 
 _ROLES: Final = frozenset({"assistant", "developer", "system", "tool", "user"})
@@ -57,6 +60,8 @@ def blanked(value: Any, models: frozenset[str]) -> Any:
         return _blanked_struct(value, models)
     if isinstance(value, list | tuple):
         return type(value)(blanked(one, models) for one in value)
+    if isinstance(value, Mapping):
+        return {key: blanked(one, models) for key, one in value.items()}
     return value
 
 
@@ -72,7 +77,7 @@ def _blanked_struct(value: msgspec.Struct, models: frozenset[str]) -> msgspec.St
             changes[name] = _hashed(field)
         elif name == "body" and not isinstance(field, Body):
             changes[name] = None  # A message of the wire, which the core never opens.
-        elif isinstance(field, msgspec.Struct | list | tuple):
+        elif isinstance(field, msgspec.Struct | list | tuple | Mapping):
             changes[name] = blanked(field, models)
     if isinstance(value, Message) and value.role not in _ROLES:
         changes["role"] = _nothing(value.role)

@@ -15,6 +15,8 @@ from services.orchestrator.core.events import (
     ClientAttached,
     ClientLost,
     Event,
+    InputsAppended,
+    InteractAsked,
     Opened,
     ReplicaAttached,
     ReplicaListed,
@@ -124,6 +126,11 @@ class Recorder:
             )
         elif type(event) is Opened:
             taken.size_bytes = request_bytes(event.request) + event.journal.size_bytes
+            taken.size_bytes += sum(row.size_bytes for row in event.inputs)
+        elif type(event) is InputsAppended:
+            taken.size_bytes = sum(row.size_bytes for row in event.rows)
+        elif type(event) is InteractAsked:
+            taken.size_bytes = len(event.text)
         self._size_bytes += taken.size_bytes
         self._ring.append(taken)
         while len(self._ring) > self._events_max or (

@@ -41,6 +41,8 @@ from stagemesh.outcome import End, FinishReason, Terminal
 
 __all__ = ["CALLS_LINK", "Call", "Calls"]
 
+ANSWERS_MAX: Final = 256
+
 CALLS_LINK: Final = 0
 """The number of this link; those of the pump start above it."""
 
@@ -67,6 +69,7 @@ class Call:
         self._window = Window(*calls.input_window)
         self._roomy = asyncio.Event()
         self._appended = 0
+        self._told = asyncio.Event()
 
     async def take(self) -> tuple[list[Row], Terminal | None]:
         """Wait for news, and give all rows that wait, with the terminal once it has come."""
@@ -78,7 +81,14 @@ class Call:
     def take_answers(self) -> list[AnswerInteraction]:
         """Give what has come of prompts since this was last asked."""
         answers, self._answers = self._answers, []
+        self._told.set()
         return answers
+
+    async def told(self) -> None:
+        """Wait until the client has been told of most prompts that were answered."""
+        while len(self._answers) >= ANSWERS_MAX:
+            self._told.clear()
+            await self._told.wait()
 
     def wrote(self, rows: Sequence[Row]) -> None:
         """Return the credit of rows that the client was written."""

@@ -82,6 +82,7 @@ async def _listen(steps: AsyncIterator[Step], call: Call) -> None:
                 await call.room()
                 call.append(segment_end=True)
             case "interact":
+                await call.told()
                 call.interact(step.interact.interaction_id, step.interact.text)
             case "close":
                 closed = True

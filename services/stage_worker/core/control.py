@@ -112,7 +112,9 @@ class Controls:
             return
         match call:
             case Pause(mode=mode) | Sleep(mode=mode):
+                undoes = self._waiting is not None and self._waiting.opens_again
                 self._take_place(asked)
+                asked.opens_again |= undoes
                 self._close(mode)
                 if mode is not PauseMode.KEEP:
                     self._wait(asked, mode)

@@ -117,3 +117,17 @@ def test_the_event_itself_is_left_alone() -> None:
     row = Row(1, 2, 0, 1, "secret")
     blanked(ev.RowsArrived(link=1, rows=[row]), MODELS)
     assert row.text == "secret"
+
+
+def test_another_prompt_is_content() -> None:
+    asked = ev.InteractAsked(link=1, slot=2, interaction_id="secret", text="secret")
+    assert "secret" not in msgspec.json.encode(blanked(asked, MODELS)).decode()
+
+
+def test_what_is_wished_of_a_stage_is_content() -> None:
+    wishes = {"painter": Params(image=ImageParams(negative_prompt="secret"))}
+    request = Request(model="echo", messages=(), stage_params=wishes)
+    opened = ev.Opened(
+        link=1, slot=1, request_id="r", epoch=1, deadline_left_s=0.0, request=request, body=None
+    )
+    assert "secret" not in msgspec.json.encode(blanked(opened, MODELS)).decode()

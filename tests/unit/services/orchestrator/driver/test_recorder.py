@@ -5,8 +5,8 @@ import pytest
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.driver import Recorder, Step
-from stagemesh.link.core import Row
-from stagemesh.media import Body, Modality, lane_of
+from stagemesh.link.core import REQUEST_SOURCE, Row
+from stagemesh.media import Body, Modality, Request, lane_of
 from tests.helpers.core_stage import CoreStage, make_request
 
 TEXT = lane_of(0, 0, Modality.TEXT)
@@ -112,3 +112,23 @@ def test_a_recording_does_not_change_any_more() -> None:
         recorder.take(ev.Tick(), at)
     assert [step.now_s for step in recording.steps()] == [1.0]
     assert recording.skipped == 0
+
+
+def test_what_a_client_says_piece_by_piece_counts_too() -> None:
+    recorder = Recorder([], bytes_max=100)
+    for at in range(10):
+        row = Row(1, REQUEST_SOURCE, at, 1, body=Body(inline=bytes(90)))
+        recorder.take(ev.InputsAppended(link=1, rows=[row]), float(at))
+    assert len(recorder) <= 2
+
+
+def test_and_so_does_what_a_takeover_brings_of_it() -> None:
+    recorder = Recorder([], bytes_max=100)
+    for at in range(10):
+        row = Row(1, REQUEST_SOURCE, at, 1, body=Body(inline=bytes(90)))
+        opened = ev.Opened(
+            link=1, slot=at, request_id="r", epoch=2, deadline_left_s=0.0,
+            request=Request(model="m", messages=()), body=None, streamed=True, inputs=[row],
+        )  # fmt: skip
+        recorder.take(opened, float(at))
+    assert len(recorder) <= 2

@@ -22,7 +22,7 @@ from services.orchestrator.core.events import (
     Opened,
 )
 from services.orchestrator.driver import Driver
-from services.orchestrator.servicer.calls import CALLS_LINK, Call, Calls
+from services.orchestrator.servicer.calls import ANSWERS_MAX, CALLS_LINK, Call, Calls
 from stagemesh.link.core import REQUEST_SOURCE, WINDOW_UNITS, Grant, Row
 from stagemesh.media import Message, Modality, Request, TextPart, lane_of
 from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
@@ -253,3 +253,16 @@ async def test_a_prompt_goes_to_the_core_and_its_answer_waits_for_the_client() -
     desk.perform(answer)
     assert call.take_answers() == []
     assert not [event for event in desk.since(3) if isinstance(event, InteractAsked)]
+
+
+async def test_who_reads_no_answers_to_prompts_is_not_heard_further() -> None:
+    desk = Desk()
+    call = desk.open()
+    answer = AnswerInteraction(link=CALLS_LINK, slot=1, interaction_id="p", applied_at=0)
+    desk.perform(*[answer] * ANSWERS_MAX)
+    told = asyncio.create_task(call.told())
+    await asyncio.sleep(0)
+    assert not told.done()
+    assert len(call.take_answers()) == ANSWERS_MAX
+    async with asyncio.timeout(1):
+        await told

@@ -303,3 +303,14 @@ def test_adapters_and_caches_wait_for_no_attempt() -> None:
     worker.carry_out()
     assert worker.reason(reset) == ""
     worker.note(worker.pieces(text_piece(running, end=END)))
+
+
+def test_two_pauses_that_both_fail_leave_the_worker_open() -> None:
+    worker = Steered()
+    worker.start()
+    first = worker.ask(Pause(mode=WAIT), timeout_s=5.0)
+    second = worker.ask(Pause(mode=WAIT), timeout_s=5.0)
+    assert worker.reason(first) == "conflict"
+    worker.wait(6)
+    assert worker.reason(second) == "deadline_exceeded"
+    assert worker.core.gate == Gate()
