@@ -9,11 +9,21 @@ _TOPICS = [
     "a river", "tea", "a lighthouse", "honey bees", "an old train", "the desert", "a market",
 ]  # fmt: skip
 _KINDS = ["a short story", "two paragraphs", "a friendly letter", "a news report", "a description"]
-_WHO = ["my sister", "the teacher", "our neighbor", "the doctor", "his brother", "the captain"]
-_DID = ["bought", "found", "painted", "carried", "repaired", "borrowed"]
+_WHO = ["my sister", "the teacher", "our neighbor", "his brother", "the farmer", "my grandmother"]
+_DID = ["bought", "found", "painted", "carried", "repaired", "cleaned"]
 _WHAT = ["a wooden table", "the yellow boat", "a heavy suitcase", "the broken window", "a red coat"]
-_WHERE = ["near the old church", "behind the train station", "in the quiet village", "by the lake"]
-_WHEN = ["on a cold morning", "after the long meeting", "before the summer ended", "last Saturday"]
+_WHERE = [
+    "near the old church",
+    "behind the train station",
+    "in the small village",
+    "beside the river",
+]
+_WHEN = [
+    "early in the morning",
+    "after the long meeting",
+    "before the summer ended",
+    "two weeks ago",
+]
 
 
 def draw_question(rng: random.Random) -> str:
