@@ -125,7 +125,7 @@ class Program:
 
     def dump(self) -> None:
         """Write the last inputs of the core down, beside what runs."""
-        self._dumper.write_aside("asked")
+        self._dumper.write_aside()
 
     async def run(self) -> None:
         """Serve until `stop`, then drain.

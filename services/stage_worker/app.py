@@ -175,12 +175,10 @@ class Program:
     async def _load(self, engine: Engine) -> ModelCard | None:
         """Load the engine; None if that failed, took too long, or was given up."""
         self._loading = asyncio.create_task(engine.load(_tell_progress), name="load")
+        limit = asyncio.timeout(self._settings.load_s)
         try:
-            async with asyncio.timeout(self._settings.load_s):
+            async with limit:
                 model = await self._loading
-        except TimeoutError:
-            _log.error("load_failed", extra={"after_s": self._settings.load_s})
-            return None
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
@@ -188,7 +186,8 @@ class Program:
         except BadSettings:
             raise
         except Exception:  # An engine is a plugin: whatever it raises, there is nothing to serve.
-            _log.exception("load_failed", extra={"engine": self._pool.engine})
+            late = {"after_s": self._settings.load_s} if limit.expired() else {}
+            _log.exception("load_failed", extra={"engine": self._pool.engine, **late})
             return None
         finally:
             self._loading = None

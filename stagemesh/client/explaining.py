@@ -1,6 +1,7 @@
 """Asks an orchestrator what happened to a request."""
 
 import msgspec
+from google.protobuf.descriptor import EnumDescriptor
 
 from stagemesh.api.admin.v1 import admin_service_pb2, admin_service_pb2_grpc
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
@@ -121,10 +122,14 @@ def _happening(event: pb.RequestEvent) -> Happening:
 
 
 def _kind(value: pb.RequestEventKind.ValueType) -> str:
-    """Name a kind; one that only a newer orchestrator knows goes by its number."""
-    known = pb.RequestEventKind.DESCRIPTOR.values_by_number.get(value)
-    return str(value) if known is None else known.name.removeprefix("REQUEST_EVENT_KIND_").lower()
+    return _named(pb.RequestEventKind.DESCRIPTOR, value, "REQUEST_EVENT_KIND_")
 
 
 def _outcome(value: outcome_pb2.Outcome.ValueType) -> str:
-    return outcome_pb2.Outcome.Name(value).removeprefix("OUTCOME_").lower()
+    return _named(outcome_pb2.Outcome.DESCRIPTOR, value, "OUTCOME_")
+
+
+def _named(kind: EnumDescriptor, value: int, prefix: str) -> str:
+    """Name a value; one that only a newer orchestrator knows goes by its number."""
+    known = kind.values_by_number.get(value)
+    return str(value) if known is None else known.name.removeprefix(prefix).lower()

@@ -139,7 +139,7 @@ def is_client_error(code: ErrorCode) -> bool:
 
 
 def refuses(code: ErrorCode) -> bool:
-    """Tell whether a worker that says so took nothing, so that another may be asked at once."""
+    """Tell whether whoever says so took nothing, so that another may be asked at once."""
     return _REJECTED.get(code) is _NO_ROOM
 
 

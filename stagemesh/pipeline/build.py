@@ -154,9 +154,9 @@ def _constraints(value: Values) -> dict[str, Constraint]:
 def _comprehending(pipeline: Values, order: Iterable[str]) -> frozenset[str]:
     """Find the stages that get what a client says of tokens without naming a stage.
 
-    Those that the file marks; else the first that is never left out, reads what the client sent and
-    gives text that somebody reads; else the first of these that reads what others made of it.
-    Whoever prefills for such a stage is another one.
+    Those that the file marks; else the first that is never left out, reads whole what the client
+    sent and gives text that somebody reads; else the first of these that reads what others made of
+    it. Whoever prefills for such a stage is another one.
     """
     stages = pipeline["stages"]
     pairs = {name: one["prefill"] for name, one in stages.items() if "prefill" in one}
@@ -175,7 +175,7 @@ def _first_comprehending(pipeline: Values, order: Iterable[str]) -> frozenset[st
         and stages[name].get("comprehends") is not False
         and (name in read or name == pipeline["outputs"].get("text"))
     ]
-    first = [name for name in texts if "input" in stages[name].get("inputs", ["input"])]
+    first = [name for name in texts if input_mode(stages[name]) == "whole"]
     return frozenset((first or texts)[:1])
 
 

@@ -149,7 +149,8 @@ def _stage() -> _Schema:
             "comprehends": {
                 "type": "boolean",
                 "description": "Whether it gets what a client says of tokens without naming a"
-                " stage; where no stage says so, the first that reads input and gives text does.",
+                " stage; where no stage says so, the first that reads input whole and gives text"
+                " does.",
             },
             "prefill": _word(
                 "The stage that reads the prompt for this one, as a single token, and hands it"

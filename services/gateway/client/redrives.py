@@ -28,8 +28,9 @@ class Redrives:
         """Find another owner for an open exchange, after a short wait at random."""
         verdict = exchange.redrive.lost(loss, asyncio.get_running_loop().time())
         if not exchange.recoverable:
+            what = "input" if exchange.journal.recoverable else "answer"
             verdict = error_for(
-                "link_lost", f"{loss.info.message} The answer is too long to go on."
+                "link_lost", f"{loss.info.message} The {what} is too long to go on."
             )
         if verdict is not None:
             exchange.fail(verdict)

@@ -26,8 +26,9 @@ class KeptLane:
     """
 
     __slots__ = (
-        "_digest", "_end", "_fresh", "_fresh_chars", "_ids", "_next", "_rows", "_segment_pos",
-        "_segments", "cursor", "number", "size_bytes", "skipping", "visible", "waiting",
+        "_digest", "_dropped", "_end", "_fresh", "_fresh_chars", "_ids", "_next", "_rows",
+        "_segment_pos", "_segments", "cursor", "number", "size_bytes", "skipping", "visible",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, *, visible: bool) -> None:
@@ -47,6 +48,7 @@ class KeptLane:
         self._end: End | None = None
         # The ids of all positions so far; None once a position had none.
         self._ids: array[int] | None = array("I")
+        self._dropped = False
         kept = not visible or number & 0xF == _TEXT
         self._digest = None if kept else LaneDigest()
         self._rows: list[Row] = []
@@ -99,6 +101,7 @@ class KeptLane:
     def drop(self) -> None:
         """Keep nothing of the lane but its position, now and from now on."""
         self.join()
+        self._dropped = True
         self._ids = None
         self._digest = LaneDigest(b"")
         self._rows = []
@@ -149,6 +152,8 @@ class KeptLane:
         """Begin with ids and digest anew, for the next run; return how much less is kept."""
         self._segments += 1
         self._segment_pos = self._next
+        if self._dropped:
+            return 0
         if self._digest is not None:
             self._digest = LaneDigest()
         given, self._ids = self._ids or (), array("I")

@@ -61,15 +61,15 @@ class Dumper:
         except Exception:  # Whatever a broken core shows must not hide what broke it.
             _log.exception("dump_failed")
 
-    def write_aside(self, reason: str) -> None:
-        """Write a dump in a thread, unless one is being written."""
+    def write_aside(self) -> None:
+        """Write a dump that was asked for in a thread, unless one is being written."""
         if not self._directory:
             _log.warning("dump_refused", extra={"reason": "no dump_directory is set"})
             return
         if self._writing is not None and not self._writing.done():
             return
         loop = asyncio.get_running_loop()
-        self._writing = loop.run_in_executor(None, self._write, "asked", reason, *self._gathered())
+        self._writing = loop.run_in_executor(None, self._write, "asked", "asked", *self._gathered())
 
     async def written(self) -> None:
         """Wait for the dump that is being written in a thread, if one is."""
@@ -90,22 +90,25 @@ class Dumper:
     ) -> None:
         path = Path(self._directory) / f"{self._orchestrator_id}-{name}.dump"
         begun_s = time.perf_counter()
-        dump = Dump(
-            orchestrator_id=self._orchestrator_id,
-            incarnation=self._incarnation,
-            reason=reason,
-            settings=self._settings,
-            revisions=self._revisions,
-            skipped=recording.skipped,
-            standing=recording.standing(),
-            steps=recording.steps(),
-            replicas=replicas,
-            footprint=footprint,
-        )
         try:
+            dump = Dump(
+                orchestrator_id=self._orchestrator_id,
+                incarnation=self._incarnation,
+                reason=reason,
+                settings=self._settings,
+                revisions=self._revisions,
+                skipped=recording.skipped,
+                standing=recording.standing(),
+                steps=recording.steps(),
+                replicas=replicas,
+                footprint=footprint,
+            )
             write_dump(dump, path)
         except OSError as error:
             _log.error("dump_failed", extra={"path": str(path), "reason": str(error)})
+            return
+        except Exception:  # In a thread nobody would hear of it.
+            _log.exception("dump_failed", extra={"path": str(path)})
             return
         took_s = round(time.perf_counter() - begun_s, 3)
         _log.warning(

@@ -1,6 +1,7 @@
 """What every call that runs a request is answered with: outputs, the terminal, then the status."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -36,6 +37,8 @@ call, and whoever serves it, for as long as it likes.
 """
 
 Context = aio.ServicerContext[Any, Any]
+
+_log = logging.getLogger(__name__)
 
 Response = TypeVar(
     "Response",
@@ -104,9 +107,8 @@ class Answering(Generic[Response]):
                 context.add_done_callback(lambda _: call.leave("client_closed"))  # type: ignore[arg-type]
                 stages = self._stages.get(request.model, ())
                 outputs = GeneratedOutputs(stages, request.choices or 1)
-                answer = _Answer(self._kind, call, outputs, self._reader)
                 with _Ear(call, listen) as ear:
-                    answer.ear = ear
+                    answer = _Answer(self._kind, call, outputs, self._reader, ear)
                     async for response in answer.responses():
                         yield response
                 terminal = answer.terminal
@@ -178,6 +180,10 @@ class _Ear:
         except MeshError as error:
             self.error = error.info
             self._call.leave("bad_input")
+        except Exception:  # In a task nobody would hear of it, and the call would wait for input.
+            _log.exception("listening_failed")
+            self.error = error_for("internal_error")
+            self._call.leave("internal_error")
 
 
 class _Patience:
@@ -210,10 +216,15 @@ class _Answer(Generic[Response]):
     """What one call is told; `terminal` counts once `responses` has ended."""
 
     def __init__(
-        self, kind: type[Response], call: Call, outputs: GeneratedOutputs, reader: Reader
+        self,
+        kind: type[Response],
+        call: Call,
+        outputs: GeneratedOutputs,
+        reader: Reader,
+        ear: _Ear,
     ) -> None:
         self.terminal = Terminal(outcome=Outcome.FAILED)
-        self.ear: _Ear | None = None
+        self._ear = ear
         self._kind = kind
         self._call = call
         self._outputs = outputs
@@ -261,8 +272,8 @@ class _Answer(Generic[Response]):
         Bytes that it counts as given could not be fetched, or it was aborted for a mistake.
         """
         lost = self._lost
-        if self.ear is not None and self.ear.error is not None:
-            terminal = _refusal(self.ear.error)
+        if self._ear.error is not None:
+            terminal = _refusal(self._ear.error)
         if lost is not None and terminal.outcome is Outcome.COMPLETED:
             terminal = msgspec.structs.replace(terminal, outcome=Outcome.FAILED, error=lost)
         self.terminal = terminal

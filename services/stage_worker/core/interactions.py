@@ -1,4 +1,7 @@
-"""Other prompts for attempts that run: each is answered once, and harms nothing but itself."""
+"""Other prompts for attempts that run: each harms nothing but itself, and is answered once.
+
+Those of an attempt that ends first go with it: who asked hears of that end.
+"""
 
 from typing import Final
 

@@ -29,29 +29,30 @@ class EngineCalls:
         self._engine = engine
         self._post = post
         self._tasks = tasks
-        self._open: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
 
     def start(self, effect: CallEngine) -> None:
         """Carry out a call; what comes of it is posted."""
-        task = self._tasks.create_task(self._call(effect), name=f"control-{effect.number}")
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._task = self._tasks.create_task(self._call(effect), name=f"control-{effect.number}")
 
     def close(self) -> None:
         """Give up what is under way: the engine is going to be closed."""
-        for task in self._open:
-            task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _call(self, effect: CallEngine) -> None:
+        limit = asyncio.timeout(CALL_S_MAX)
         try:
-            async with asyncio.timeout(CALL_S_MAX):
+            async with limit:
                 answer = await self._engine.control(effect.call)
-        except TimeoutError:
-            answer = Answer(error=error_for("deadline_exceeded", "The engine gave no answer."))
         except MeshError as error:
             answer = Answer(error=error.info)
         except Exception as error:  # Engines are plugins: a failed call must not end the worker.
             kind = type(error).__name__
             _log.exception("control_call_failed", extra={"call": type(effect.call).__name__})
-            answer = Answer(error=error_for("engine_error", f"The engine failed: {kind}."))
+            answer = Answer(
+                error=error_for("deadline_exceeded", "The engine gave no answer.")
+                if limit.expired()
+                else error_for("engine_error", f"The engine failed: {kind}.")
+            )
         self._post(EngineAnswered(number=effect.number, answer=answer))

@@ -72,7 +72,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     What it does not mind is refused where a client asks for it at this very stage.
     """
     interactions: bool = False
-    """Whether it is an `InteractiveEngine`."""
+    """Whether its attempts take another prompt; then it is an `InteractiveEngine`."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):

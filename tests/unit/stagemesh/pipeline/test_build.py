@@ -177,6 +177,18 @@ def test_a_stage_that_may_be_left_out_or_gives_no_text_does_not_comprehend() -> 
     assert comprehending(silent) == []
 
 
+def test_a_stage_that_hears_its_client_speak_comprehends_only_if_none_reads_it_whole() -> None:
+    spoken = """
+    m:
+      stages:
+        listener: {pool: words, inputs: [{from: input, mode: segment}]}
+        thinker: {pool: words, inputs: [input, {from: listener, mode: segment}]}
+      outputs: {text: thinker}
+    """
+    assert comprehending(spoken) == ["thinker"]
+    assert comprehending(spoken.replace("[input, {", "[{")) == ["listener"]
+
+
 def test_where_none_reads_input_the_first_that_gives_text_of_what_others_made_comprehends() -> None:
     chain = """
     m:

@@ -63,6 +63,18 @@ def test_a_dropped_lane_keeps_its_position() -> None:
     assert (kept.next, kept.rows, kept.ids, kept.digest) == (4, [], [], b"")
 
 
+def test_a_dropped_lane_keeps_nothing_of_later_segments_either() -> None:
+    lane = _filled(3)
+    lane.drop()
+    size = lane.size_bytes
+    for pos in range(3, 7):
+        lane.keep(Row(9, TEXT, pos, 1, "x", [pos], segment_end=pos % 2 == 1))
+    kept = lane.export()
+    assert (kept.next, kept.segments, kept.segment_pos) == (7, 2, 6)
+    assert (kept.rows, kept.ids, kept.digest) == ([], [], b"")
+    assert lane.size_bytes == size
+
+
 def test_sound_that_is_given_takes_no_room() -> None:
     lane = KeptLane(AUDIO, visible=True)
     for pos in range(100):

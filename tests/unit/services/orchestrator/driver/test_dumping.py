@@ -41,8 +41,8 @@ async def test_a_wish_is_written_beside_what_goes_on(
 ) -> None:
     caplog.set_level(logging.INFO)
     told = dumper(str(tmp_path))
-    told.write_aside("asked")
-    told.write_aside("asked")
+    told.write_aside()
+    told.write_aside()
     async with asyncio.timeout(5):
         await told.written()
 
@@ -50,12 +50,25 @@ async def test_a_wish_is_written_beside_what_goes_on(
     assert [record.message for record in caplog.records] == ["dump_written"]
 
 
+async def test_a_wish_that_cannot_be_written_is_logged_with_its_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder([])
+    recorder.take(object(), 1.0)  # type: ignore[arg-type]  # No event: it has no bytes.
+    told = dumper(str(tmp_path), recorder)
+    told.write_aside()
+    async with asyncio.timeout(5):
+        await told.written()
+    (record,) = caplog.records
+    assert (record.message, record.exc_info is not None) == ("dump_failed", True)
+
+
 async def test_without_a_directory_nothing_is_written_and_that_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = dumper("")
     told.write("KeyError")
-    told.write_aside("asked")
+    told.write_aside()
     assert [record.message for record in caplog.records] == ["dump_refused"]
 
 

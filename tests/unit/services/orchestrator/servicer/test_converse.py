@@ -115,6 +115,25 @@ async def test_a_client_that_closes_its_side_closes_its_input() -> None:
     assert [row.end is not None for row in talk.pieces] == [False, True]
 
 
+async def test_a_client_that_can_be_heard_no_more_gets_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    talk = Talk()
+
+    async def said() -> AsyncIterator[Step]:
+        yield OPEN
+        raise RuntimeError("broken")
+
+    context: Any = talk.context
+    with pytest.raises(Ended):
+        async with asyncio.timeout(5):
+            async for response in talk.conversations.run(said(), context):
+                talk.responses.append(response)
+    assert talk.error.reason == "internal_error"
+    assert talk.context.status is grpc.StatusCode.INTERNAL
+    assert [record.message for record in caplog.records] == ["listening_failed"]
+
+
 @pytest.mark.parametrize("steps", [(), (text("so"),), (Step(),)])
 async def test_the_first_message_must_hold_the_request(steps: tuple[Step, ...]) -> None:
     talk = await Talk().run(*steps)

@@ -38,7 +38,7 @@ async def test_what_the_engine_refuses_keeps_its_cause() -> None:
     assert (error.reason, error.param) == ("unsupported_value", "tags")
 
 
-@pytest.mark.parametrize("broken", [RuntimeError("secret"), AssertionError()])
+@pytest.mark.parametrize("broken", [RuntimeError("secret"), AssertionError(), TimeoutError()])
 async def test_an_engine_that_raises_harms_nobody(broken: Exception) -> None:
     error = await outcome(broken)
     assert error is not None
