@@ -6,6 +6,7 @@ from pathlib import Path
 from services.gateway.client import ClientPolicy
 from services.gateway.core.limits import EdgeLimits
 from stagemesh.link.core import WINDOW_BYTES, WINDOW_UNITS
+from stagemesh.payload import PAYLOAD_DIRECTORY
 from stagemesh.rpc import Tls
 from stagemesh.settings import refuse_exposed, split_address
 
@@ -44,7 +45,7 @@ class Settings:
     """How long the bytes of one output may take."""
     payload_bytes_max: int = 1024 * 1024 * 1024
     """How much large input of clients is held at once."""
-    payload_directory: Path = Path("/dev/shm")
+    payload_directory: Path = PAYLOAD_DIRECTORY
     """Where the bytes of large inputs lie."""
     lease_s: float = 60.0
     """How long they are kept without a sign of life of their request."""

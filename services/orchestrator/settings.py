@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stagemesh.payload import PAYLOAD_DIRECTORY
 from stagemesh.rpc import Tls
 from stagemesh.settings import split_address
 
@@ -44,7 +45,7 @@ class Settings:
     """
     payload_bytes_max: int = 256 * 1024 * 1024
     """How much large input of gRPC clients is held at once."""
-    payload_directory: Path = Path("/dev/shm")
+    payload_directory: Path = PAYLOAD_DIRECTORY
     """Where that input lies."""
     dump_directory: str = ""
     """Where the last inputs of the core are written if it fails, or on SIGUSR1; empty: nowhere."""

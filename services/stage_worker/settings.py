@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.stage_worker.core import Limits
-from stagemesh.payload import WARM_BYTES_MAX
+from stagemesh.payload import PAYLOAD_DIRECTORY, WARM_BYTES_MAX
 from stagemesh.rpc import Tls
 from stagemesh.settings import split_address
 
@@ -42,7 +42,7 @@ class Settings:
     payload_warm_bytes_max: int = WARM_BYTES_MAX
     """How much of that may be memory of payloads that are over, kept up to `lease_s` for the next
     ones, since new memory is slow; 0 keeps none. It is at most an eighth of the directory."""
-    payload_directory: Path = Path("/dev/shm")
+    payload_directory: Path = PAYLOAD_DIRECTORY
     """Where those bytes lie."""
     outbox_bytes_max: int = 4 * 1024 * 1024
     """What one attempt may hold back for want of credit."""

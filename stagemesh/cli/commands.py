@@ -203,11 +203,7 @@ def explain(request_id: str, *, http: tuple[str, int], as_json: bool) -> None:
     REQUEST_ID is the `x-request-id` of the answer. Every orchestrator of the mesh whose first
     gateway is at --http is asked; the last owner comes first.
     """
-    try:
-        processes = read_state(_joined(http))["processes"]
-    except NotRunning as error:
-        _give_up(str(error), code=1)
-    stories, mute = asyncio.run(gather_stories(processes, request_id))
+    stories, mute = asyncio.run(gather_stories(_processes(http), request_id))
     for name in mute:
         click.echo(f"{name} does not answer", err=True)
     if not stories:
@@ -322,7 +318,7 @@ def _run(folder: RunFolder, text: str, mesh: Mesh, size: Size) -> int:
         announce=lambda: click.echo("ready"),
     )
     code = asyncio.run(_until_signalled(launcher))
-    if code == 0 and not launcher.deaths:
+    if code == 0 and not launcher.died:
         folder.forget()
     return code
 

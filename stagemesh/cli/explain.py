@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from stagemesh.cli.operate import admins_of
 from stagemesh.client import Happening, RequestStory, explain_request
 
 __all__ = ["gather_stories", "story_text", "told"]
@@ -38,11 +39,7 @@ async def gather_stories(
 
     `processes` is the launcher's list.
     """
-    asked = {
-        str(process["replica_id"]): str(process["admin_address"])
-        for process in processes
-        if process.get("admin_address")
-    }
+    asked = admins_of(processes)
     answers = await asyncio.gather(*(_asked(address, request_id) for address in asked.values()))
     mute = [name for name, (_, heard) in zip(asked, answers, strict=True) if not heard]
     stories = [story for story, _ in answers if story is not None]

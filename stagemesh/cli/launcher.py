@@ -88,8 +88,8 @@ class Launcher:
         self._hurry = False
         self._ready = False
         self._clean = True
-        self.deaths = 0
-        """How many processes died that nobody had told to."""
+        self.died = False
+        """Whether a process died that nobody had told to."""
 
     def stop(self) -> None:
         """Tell the mesh to stop; a second time, at once. May be called by a signal handler."""
@@ -182,7 +182,7 @@ class Launcher:
 
     def _mourn(self, kept: _Kept, code: int) -> float:
         """Tell of a death; give the seconds until the next life."""
-        self.deaths += 1
+        self.died = True
         kept.last_log = kept.log.last_lines()
         before = kept.child.state
         delay_s = kept.child.died(asyncio.get_running_loop().time())

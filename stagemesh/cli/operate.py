@@ -15,11 +15,11 @@ Processes = Sequence[Mapping[str, Any]]
 
 
 def admins_of(processes: Processes) -> dict[str, str]:
-    """Give the admin address of each orchestrator that runs."""
+    """Give the admin address of each orchestrator."""
     return {
         str(one["replica_id"]): str(one["admin_address"])
         for one in processes
-        if one["role"] == Role.ORCHESTRATOR and one.get("admin_address")
+        if one.get("admin_address")
     }
 
 

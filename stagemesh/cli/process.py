@@ -12,14 +12,12 @@ from typing import Final
 import stagemesh
 from stagemesh.cli import tether
 from stagemesh.cli.plan import ProcessSpec
-from stagemesh.payload import remove_dead
+from stagemesh.payload import PAYLOAD_DIRECTORY, remove_dead
 
 __all__ = ["child_environment", "end_group", "remove_remains", "spawn", "tell"]
 
 _CODE_ROOT: Final = Path(stagemesh.__file__).parents[1]
 _TETHER: Final = str(Path(tether.__file__))
-_PAYLOADS: Final = "/dev/shm"
-"""Where processes hold payloads, unless their environment says otherwise."""
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -63,6 +61,6 @@ def end_group(pid: int) -> None:
 
 def remove_remains(spec: ProcessSpec) -> None:
     """Remove the payloads of a process that was killed and will not come back to do it itself."""
-    directory = child_environment(spec.env).get("STAGEMESH_PAYLOAD_DIRECTORY", _PAYLOADS)
+    directory = child_environment(spec.env).get("STAGEMESH_PAYLOAD_DIRECTORY", PAYLOAD_DIRECTORY)
     with suppress(OSError):
         remove_dead(Path(directory), spec.id)

@@ -24,7 +24,7 @@ from stagemesh.wire import (
 
 __all__ = ["ChangedPrompt", "Conversation", "ConversedOutput", "converse"]
 
-APPEND_BYTES_MAX: Final = 1024 * 1024
+_APPEND_BYTES_MAX: Final = 1024 * 1024
 """Of one message of ours; what is larger goes in several."""
 
 _Step = orchestrator_service_pb2.ConverseRequest
@@ -92,9 +92,9 @@ class Conversation:
         Raises:
             MeshError: If the request has ended in an error.
         """
-        for at in range(0, len(data), APPEND_BYTES_MAX):
+        for at in range(0, len(data), _APPEND_BYTES_MAX):
             audio = media_pb2.Body(
-                inline=data[at : at + APPEND_BYTES_MAX],
+                inline=data[at : at + _APPEND_BYTES_MAX],
                 media_type=media_type,
                 sample_rate_hz=sample_rate_hz,
                 channels=0 if channels == 1 else channels,

@@ -8,13 +8,14 @@ from grpc import aio
 
 from stagemesh.api.admin.v1 import admin_service_pb2 as pb
 from stagemesh.api.admin.v1 import admin_service_pb2_grpc
+from stagemesh.api.types.v1 import control_pb2
 from stagemesh.control import PauseMode
 from stagemesh.errors import MeshError
 from stagemesh.rpc import error_of, open_channel
 
 __all__ = ["ReplicaResult", "drain", "pause", "resume", "sleep", "undrain", "wake_up"]
 
-SLACK_S: Final = 5.0
+_SLACK_S: Final = 5.0
 """What an answer may take after the time that a call has."""
 
 
@@ -40,9 +41,9 @@ async def pause(
     Raises:
         MeshError: If the call is refused, or nobody answers.
     """
-    number = pb.PauseRequest(pools=pools, timeout_s=timeout_s)
-    number.mode = mode  # type: ignore[assignment]  # The same numbers, by a test.
-    return await _call(address, "Pause", number, timeout_s)
+    told = control_pb2.PauseMode.ValueType(mode)
+    request = pb.PauseRequest(pools=pools, mode=told, timeout_s=timeout_s)
+    return await _call(address, "Pause", request, timeout_s)
 
 
 async def resume(address: str, pools: Sequence[str], *, timeout_s: float) -> list[ReplicaResult]:
@@ -55,8 +56,8 @@ async def sleep(
     address: str, pools: Sequence[str], mode: PauseMode, tags: Sequence[str], *, timeout_s: float
 ) -> list[ReplicaResult]:
     """Call `Sleep`; see `pause`."""
-    request = pb.SleepRequest(pools=pools, tags=tags, timeout_s=timeout_s)
-    request.mode = mode  # type: ignore[assignment]
+    told = control_pb2.PauseMode.ValueType(mode)
+    request = pb.SleepRequest(pools=pools, mode=told, tags=tags, timeout_s=timeout_s)
     return await _call(address, "Sleep", request, timeout_s)
 
 
@@ -88,7 +89,7 @@ async def _call(address: str, method: str, request: Any, timeout_s: float) -> li
     async with open_channel(address) as channel:
         stub = admin_service_pb2_grpc.AdminServiceStub(channel)
         try:
-            answer: _Answer = await getattr(stub, method)(request, timeout=timeout_s + SLACK_S)
+            answer: _Answer = await getattr(stub, method)(request, timeout=timeout_s + _SLACK_S)
         except aio.AioRpcError as error:
             raise MeshError(error_of(error)) from error
     return [

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from weakref import WeakSet
 
 __all__ = [
+    "PAYLOAD_DIRECTORY",
     "ProbeFile",
     "data_path",
     "file_path",
@@ -23,6 +24,9 @@ __all__ = [
     "remove_dead",
     "store_prefix",
 ]
+
+PAYLOAD_DIRECTORY: Final = Path("/dev/shm")
+"""Where a process holds payloads unless it is told."""
 
 _TOKEN_BYTES: Final = 16
 _NAME: Final = re.compile(r"((stagemesh-.+)-[0-9a-f]{16})-(probe|h_[0-9a-f]{32})")

@@ -212,7 +212,7 @@ class _Graph:
             for edge in self._edges[name]
         ):
             yield place, f"{name} must read the tensor of {other} whole"
-        if any("input" not in one.get("inputs", ["input"]) for one in (stage, first)):
+        if any(input_mode(one) != "whole" for one in (stage, first)):
             yield place, f"{name} and {other} must both read input"
         if sum(edge.source == other for edges in self._edges.values() for edge in edges) > 1:
             yield place, f"only {name} may read {other}"
@@ -236,10 +236,10 @@ class _Graph:
                 if edge.mode == "segment" and not self._has_segments(edge.source):
                     what = "gives no segments: no streamed input leads to it by segments"
                     yield self._at(name, "inputs", edge.at), f"{edge.source} {what}"
-            if "segment" in (mode, *(edge.mode for edge in edges)) and stage.get("companions"):
+            modes = [mode, *(edge.mode for edge in edges)]
+            if "segment" in modes and stage.get("companions"):
                 what = "has companions, and cannot run once for each segment"
                 yield self._at(name, "companions"), what
-            modes = [mode, *(edge.mode for edge in edges)]
             if "segment" in modes and len(self._used(name)) > 1:
                 yield self._at(name), "runs once for each segment, and so gives one modality only"
             if modes.count("segment") > 1 or ("segment" in modes and "stream" in modes):

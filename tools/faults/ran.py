@@ -26,9 +26,6 @@ class Ran:
             for owner in _owners(name):
                 self._cases.setdefault(owner, []).append(name)
 
-    def __len__(self) -> int:
-        return len(self._verdicts)
-
     def of(self, node_id: str) -> list[Verdict]:
         """Give the verdicts on what a node id names.
 

@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
 from services.gateway.core.inputs import InputLog
-from stagemesh.link.core import REQUEST_SOURCE, Grant, Row, Window, row_cost
+from stagemesh.link.core import INPUT_END, REQUEST_SOURCE, Grant, Row, Window, row_cost
 from stagemesh.media import Body
-from stagemesh.outcome import End, FinishReason
+from stagemesh.outcome import End
 
 __all__ = ["ExchangeInput"]
-
-_END: Final = End(finish_reason=FinishReason.STOP)
 
 Send = Callable[[Sequence[Row]], None]
 
@@ -43,7 +40,7 @@ class ExchangeInput:
 
     def close(self) -> None:
         """Say that no more comes."""
-        self._give(0, end=_END)
+        self._give(0, end=INPUT_END)
 
     def opened(self, slot: int, send: Send, window: tuple[int, int]) -> None:
         """Go on with a new owner, which was given everything up to now."""

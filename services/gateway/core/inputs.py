@@ -1,13 +1,8 @@
 """What a client of one request has given piece by piece: kept for the next owner."""
 
-from typing import Final
-
-from stagemesh.link.core import Row
+from stagemesh.link.core import INPUT_PIECE_BYTES, Row
 
 __all__ = ["InputLog"]
-
-PIECE_BYTES: Final = 256
-"""What a piece takes besides its text or bytes."""
 
 
 class InputLog:
@@ -32,7 +27,7 @@ class InputLog:
         if not self.whole:
             return
         self.rows.append(row)
-        self.size_bytes += PIECE_BYTES + row.size_bytes
+        self.size_bytes += INPUT_PIECE_BYTES + row.size_bytes
         if self.size_bytes > self._bytes_max:
             self.whole = False
             self.rows, self.size_bytes = [], 0

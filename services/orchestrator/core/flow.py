@@ -8,7 +8,7 @@ been sent it. What consumers may have to be sent, for the first time or again, i
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stagemesh.link.core import Cursor, Row, row_cost
+from stagemesh.link.core import INPUT_PIECE_BYTES, Cursor, Row, row_cost
 from stagemesh.media import INLINE_BYTES_MAX, Modality
 from stagemesh.outcome import End
 
@@ -23,8 +23,6 @@ __all__ = ["JOIN_BYTES_MAX", "Lane", "inline_bytes", "one_of"]
 JOIN_BYTES_MAX: Final = INLINE_BYTES_MAX
 PACK_ROWS: Final = 32
 """So many rows of text that everybody was sent are made one."""
-PIECE_BYTES: Final = 256
-"""What a piece of a client's input takes besides its text or bytes: nobody joins pieces."""
 
 
 def inline_bytes(row: Row) -> int:
@@ -116,7 +114,7 @@ class Lane:
             self._mark(row)
         size = inline_bytes(row)
         if self.intake is not None:
-            self.size_bytes += size + PIECE_BYTES
+            self.size_bytes += size + INPUT_PIECE_BYTES
             return 0
         self.size_bytes += size
         return size
@@ -146,7 +144,7 @@ class Lane:
         self.packed = max(0, self.packed - count)
         self.size_bytes += change
         if self.intake is not None:
-            self.size_bytes -= PIECE_BYTES * count
+            self.size_bytes -= INPUT_PIECE_BYTES * count
             return 0
         return change
 

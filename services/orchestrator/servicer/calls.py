@@ -25,6 +25,7 @@ from services.orchestrator.core.events import (
 )
 from services.orchestrator.driver import Driver
 from stagemesh.link.core import (
+    INPUT_END,
     NO_SOURCE,
     REQUEST_SOURCE,
     WINDOW_BYTES,
@@ -37,7 +38,7 @@ from stagemesh.link.core import (
     row_cost,
 )
 from stagemesh.media import Body, Request
-from stagemesh.outcome import End, FinishReason, Terminal
+from stagemesh.outcome import Terminal
 
 __all__ = ["CALLS_LINK", "Call", "Calls"]
 
@@ -45,8 +46,6 @@ ANSWERS_MAX: Final = 256
 
 CALLS_LINK: Final = 0
 """The number of this link; those of the pump start above it."""
-
-_INPUT_END: Final = End(finish_reason=FinishReason.STOP)
 
 
 class Call:
@@ -121,7 +120,7 @@ class Call:
 
     def close_input(self) -> None:
         """Say that no more input comes."""
-        self._give(Row(self._slot, REQUEST_SOURCE, self._appended, 0, end=_INPUT_END))
+        self._give(Row(self._slot, REQUEST_SOURCE, self._appended, 0, end=INPUT_END))
 
     def granted(self, grant: Grant) -> None:
         """Take credit for input."""

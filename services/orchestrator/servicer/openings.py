@@ -5,17 +5,13 @@ from typing import Final
 
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Row
+from stagemesh.link.core import INPUT_PIECE_BYTES, Row
 from stagemesh.outcome import error_for
 
 __all__ = ["Opening", "Openings"]
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """What the openings of one link may hold: many times the journal of one request."""
-
-
-PIECE_BYTES: Final = 256
-"""What a piece of input takes besides its text or bytes."""
 
 
 @dataclass(slots=True)
@@ -70,7 +66,7 @@ class Openings:
         if opening is None:
             return False
         opening.inputs.append(row)
-        self._grow(row.slot, PIECE_BYTES + row.size_bytes, opening)
+        self._grow(row.slot, INPUT_PIECE_BYTES + row.size_bytes, opening)
         return True
 
     def take(self, slot: int) -> Opening | None:

@@ -1,15 +1,14 @@
 """`PeerService`: what other orchestrators ask this one. It never asks on."""
 
-from typing import Any, Final
+from typing import Any
 
 from grpc import aio
 
+from services.orchestrator.servicer.pages import PAGE_MAX
 from services.orchestrator.servicer.requests import Requests
 from stagemesh.api.orchestrator.v1 import peer_service_pb2, peer_service_pb2_grpc
 
 __all__ = ["PeerServicer"]
-
-COUNT_MAX: Final = 200
 
 
 class PeerServicer(peer_service_pb2_grpc.PeerServiceServicer):
@@ -46,5 +45,5 @@ class PeerServicer(peer_service_pb2_grpc.PeerServiceServicer):
     ) -> peer_service_pb2.ShowRequestsResponse:
         """Show the requests that match."""
         del context
-        request.count = min(request.count, COUNT_MAX)
+        request.count = min(request.count, PAGE_MAX)
         return self._requests.list(request)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from services.orchestrator.core.events import RequestAbortAsked
+from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.views import RequestQuery, RequestView
 from services.orchestrator.driver import Driver, Endings
 from services.orchestrator.translate import request_summary_to_proto, request_view_to_proto
@@ -16,15 +17,13 @@ from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
 from stagemesh.api.orchestrator.v1 import peer_service_pb2
 from stagemesh.wire import request_terminal_to_proto
 
-__all__ = ["ACK_S", "ANY_TENANT", "DONE", "RequestViews", "Requests"]
+__all__ = ["ANY_TENANT", "Requests"]
 
 ACK_S: Final = 0.8
 """How long an abort waits for the stages: less than the second that whoever asks may wait."""
 
 ANY_TENANT: Final = ""
 """An operator's."""
-
-DONE: Final = "DONE"
 
 
 class RequestViews(Protocol):
@@ -73,7 +72,9 @@ class Requests:
         if running and self._open(request_id, tenant):
             await self._endings.wait(request_id, ACK_S)
         now = self._view(request_id, tenant)
-        answer = pb.AbortResponse(aborted=running, state=DONE if now is None else now.state)
+        answer = pb.AbortResponse(
+            aborted=running, state=RequestState.DONE.name if now is None else now.state
+        )
         if now is not None:
             answer.unconfirmed_stages.extend(now.unconfirmed)
             if now.terminal is not None:

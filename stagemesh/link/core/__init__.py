@@ -19,10 +19,20 @@ from stagemesh.link.core.outbox import (
     Batch,
     Outbox,
 )
-from stagemesh.link.core.rows import NO_SOURCE, REQUEST_SOURCE, Grant, Row, row_cost
+from stagemesh.link.core.rows import (
+    INPUT_END,
+    INPUT_PIECE_BYTES,
+    NO_SOURCE,
+    REQUEST_SOURCE,
+    Grant,
+    Row,
+    row_cost,
+)
 from stagemesh.link.core.slots import SlotMint
 
 __all__ = [
+    "INPUT_END",
+    "INPUT_PIECE_BYTES",
     "JOURNAL_PART_BYTES_MAX",
     "MESSAGE_BYTES_MAX",
     "MESSAGE_ROWS_MAX",

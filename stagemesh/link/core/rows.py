@@ -5,12 +5,26 @@ from typing import Final
 import msgspec
 
 from stagemesh.media import Body, Modality
-from stagemesh.outcome import End
+from stagemesh.outcome import End, FinishReason
 
-__all__ = ["NO_SOURCE", "REQUEST_SOURCE", "Grant", "Row", "row_cost"]
+__all__ = [
+    "INPUT_END",
+    "INPUT_PIECE_BYTES",
+    "NO_SOURCE",
+    "REQUEST_SOURCE",
+    "Grant",
+    "Row",
+    "row_cost",
+]
 
 REQUEST_SOURCE: Final = 0xFFFF_FFFF
 """The lane of the request's own streamed input, which no stage gives."""
+
+INPUT_END: Final = End(finish_reason=FinishReason.STOP)
+"""Of a client's streamed input, of which nothing more is to be said."""
+
+INPUT_PIECE_BYTES: Final = 256
+"""What a piece of streamed input that is kept takes besides its text or bytes."""
 
 NO_SOURCE = 0
 """The source of a grant for outputs, which has none."""

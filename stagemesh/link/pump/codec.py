@@ -12,14 +12,11 @@ import msgspec
 
 from stagemesh.api.types.v1 import link_pb2, outcome_pb2
 from stagemesh.errors import MeshError
-from stagemesh.link.core import NO_ORIGIN, REQUEST_SOURCE, Batch, Grant, Row
-from stagemesh.outcome import End, FinishReason
+from stagemesh.link.core import INPUT_END, NO_ORIGIN, REQUEST_SOURCE, Batch, Grant, Row
+from stagemesh.outcome import End
 from stagemesh.wire import body_from_proto, body_to_proto, end_from_proto, end_to_proto
 
 __all__ = ["Received", "WireFault", "decode", "encode"]
-
-_INPUT_END: Final = End(finish_reason=FinishReason.STOP)
-"""Of a client's input, of which nothing more is to be said."""
 
 _ROW_FRAMES: Final = frozenset({"input", "output"})
 
@@ -220,7 +217,7 @@ def _decode_input(given: link_pb2.Input) -> Row:
         given.units,
         given.text,
         body=body,
-        end=_INPUT_END if given.end else None,
+        end=INPUT_END if given.end else None,
         segment_end=given.segment_end,
     )
 

@@ -1,7 +1,7 @@
 """What a client of one request has given."""
 
-from services.gateway.core.inputs import PIECE_BYTES, InputLog
-from stagemesh.link.core import REQUEST_SOURCE, Row
+from services.gateway.core.inputs import InputLog
+from stagemesh.link.core import INPUT_PIECE_BYTES, REQUEST_SOURCE, Row
 
 
 def piece(at: int, text: str = "abc") -> Row:
@@ -14,11 +14,11 @@ def test_pieces_are_kept_in_order_and_counted() -> None:
         log.add(piece(at))
     assert (log.next, log.whole) == (3, True)
     assert [row.pos for row in log.rows] == [0, 1, 2]
-    assert log.size_bytes == 3 * (PIECE_BYTES + 3)
+    assert log.size_bytes == 3 * (INPUT_PIECE_BYTES + 3)
 
 
 def test_above_its_bound_it_keeps_nothing_and_still_counts_positions() -> None:
-    log = InputLog(PIECE_BYTES + 3)
+    log = InputLog(INPUT_PIECE_BYTES + 3)
     log.add(piece(0))
     assert log.whole
     log.add(piece(1))
