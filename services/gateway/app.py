@@ -204,6 +204,8 @@ def listen(settings: Settings) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(address)
+        # At once, not when the rest has started: until it listens, others may bind it as well.
+        listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError:
         listener.close()

@@ -2,16 +2,19 @@
 
 import random
 import socket
+from itertools import cycle
 
 __all__ = ["free_address"]
 
 PORTS = range(20_000, 32_000)
 
+_ports = cycle(random.sample(PORTS, len(PORTS)))
+
 
 def free_address() -> str:
-    """Give a loopback address that nobody listens on right now."""
+    """Give a loopback address that nobody listens on right now, and that was not given before."""
     while True:
-        port = random.choice(PORTS)
+        port = next(_ports)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

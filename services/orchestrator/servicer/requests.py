@@ -17,7 +17,7 @@ from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
 from stagemesh.api.orchestrator.v1 import peer_service_pb2
 from stagemesh.wire import request_terminal_to_proto
 
-__all__ = ["ANY_TENANT", "Requests"]
+__all__ = ["ANY_TENANT", "RequestViews", "Requests"]
 
 ACK_S: Final = 0.8
 """How long an abort waits for the stages: less than the second that whoever asks may wait."""

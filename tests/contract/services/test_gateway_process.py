@@ -4,11 +4,15 @@ import asyncio
 import json
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from services.gateway.app import listen
+from services.gateway.settings import Settings
 from tests.helpers.e2e_mesh import until
 from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, orchestrator_at
 from tests.helpers.loopback import free_address
@@ -86,3 +90,12 @@ async def test_what_is_set_wrong_is_told_in_a_line_with_status_2() -> None:
     _, said = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 2
     assert b"--insecure" in said
+
+
+def test_an_address_is_taken_from_the_moment_it_is_opened() -> None:
+    settings = Settings(
+        id="gateway", http=free_address(), payload=free_address(), discovery="static:"
+    )
+
+    with closing(listen(settings)), pytest.raises(OSError, match="in use"):
+        listen(settings)
