@@ -297,7 +297,7 @@ async def _starting(launcher: int, name: str) -> psutil.Process:
 
 
 async def _asked(http: httpx.AsyncClient) -> tuple[int, bool, bool]:
-    """Give what `/ready` says, and whether each model can be served; checks that both agree."""
+    """Give what `/ready` says, and whether each model can be served."""
     try:
         ready = (await http.get("/ready")).status_code
         models = await listed(http)

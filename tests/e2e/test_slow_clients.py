@@ -114,6 +114,7 @@ async def test_a_client_at_1_kib_per_s_holds_back_itself_and_ends_typed_after_sl
         while (now := await outputs()) != made:  # Credit stops it, in the end.
             made = now
             await asyncio.sleep(0.1)
+        assert made - made_before < TOKENS, "nothing held the stages back"
         slowed_ms = await latency_ms(http)
         growth = {name: size - sizes[name] for name, size in mesh.rss_mib().items()}
         await until(ends, lambda now: now == before + 1, 2 * SLOW_S)

@@ -152,6 +152,7 @@ async def _with_a_kill(
     await answers.until(lambda: len(answers.ids()[stream]) >= token)
     victim = rng.choice(["thinker-0", "thinker-1"])
     (bereft,) = await mesh.inflight(victim)
+    assert bereft, "the worker that is to be killed has nothing"
     mesh.kill(victim)
     killed_s = time.monotonic()
     delivered = answers.ids()

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -179,6 +180,8 @@ async def soak(mesh: E2eMesh, minutes: float, rng: random.Random) -> tuple[list[
     watching = asyncio.create_task(sizes.watch())
     tally = await steady.run(knee / 2, 60 * minutes)
     watching.cancel()
+    with suppress(asyncio.CancelledError):  # Whatever else ended it comes out here.
+        await watching
     await mesh.settled(15)
     wrong = [*steady.tally.failures, *await inconsistencies(mesh, steady.tally)]
     rows = [

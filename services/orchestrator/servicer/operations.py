@@ -41,6 +41,10 @@ class Operations:
         # As many as the core lets be open, and those that it is about to refuse.
         self._open: dict[int, asyncio.Future[AnswerControl]] = {}
 
+    def __len__(self) -> int:
+        """Tell how many calls wait for their answer."""
+        return len(self._open)
+
     def attach(self) -> None:
         """Make the link known to the driver; once, before the first call."""
         self._driver.connect(OPERATORS_LINK, self)

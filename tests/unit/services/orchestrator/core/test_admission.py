@@ -25,13 +25,18 @@ def bounded(**limits: int) -> Admission:
 
 
 def request(
-    number: int, input_bytes: int = 0, *, tenant: str = "default", priority: int = 0
+    number: int,
+    input_bytes: int = 0,
+    *,
+    tenant: str = "default",
+    priority: int = 0,
+    epoch: int = 1,
 ) -> OpenRequest:
     plan = compile_plan(ECHO, modalities=frozenset(), choices=1, inputs=frozenset({Modality.TEXT}))
     return OpenRequest(
         number=number,
         request_id=f"r{number}",
-        epoch=1,
+        epoch=epoch,
         client=Client(1, 64, 1024),
         slot=number,
         plan=plan,
@@ -290,3 +295,14 @@ def test_what_is_kept_of_an_input_counts_while_it_is_kept() -> None:
     door.leave(one)
     door.leave(other)
     assert door.input_bytes == 0
+
+
+def test_room_for_those_who_come_again_is_gone_with_the_last_of_them() -> None:
+    door = bounded(input_bytes_max=100)
+    first, again = request(1, 40), request(2, 40, epoch=2)
+    for each in (first, again):
+        door.enter(each)
+    assert door.resize(first, 120)
+    door.leave(again)
+    assert not door.resize(first, 120)
+    assert door.resize(first, 100)

@@ -114,6 +114,22 @@ def test_a_replica_that_has_not_obeyed_yet_undoes_nothing() -> None:
     assert of_kind(stage.replica("thinker")[1], fx.AskWorker)
 
 
+def test_what_a_replica_reports_between_two_calls_undoes_nothing() -> None:
+    """It lags behind: on its way to the last call it goes through what the first ones made it."""
+    stage = CoreStage()
+    slow, quick = stage.replica("thinker")[0], stage.replica("thinker")[0]
+    calls: list[Call] = [Pause(mode=KEEP), Resume(), Pause(mode=KEEP)]
+    for call_id, call in enumerate(calls, 1):
+        (order,) = (
+            one for one in of_kind(ask(stage, call, call_id), fx.AskWorker) if one.link == quick
+        )
+        report(stage, quick, Gate() if call == Resume() else PAUSED)
+        done(stage, order)
+    for gate in (PAUSED, Gate()):
+        report(stage, slow, gate)
+    assert of_kind(stage.replica("thinker")[1], fx.AskWorker)
+
+
 def test_a_worker_whose_engine_is_not_loaded_is_not_asked_before_it_comes_again() -> None:
     stage = CoreStage()
     first, _ = stage.replica("thinker")

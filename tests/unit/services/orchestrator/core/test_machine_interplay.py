@@ -6,7 +6,7 @@ from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
 from stagemesh.control import Answer, Call, Gate, Pause, PauseMode, Resume
-from stagemesh.link.core import Grant, LaneJournal, Row
+from stagemesh.link.core import REQUEST_SOURCE, Grant, LaneJournal, Row
 from stagemesh.media import Modality, TextPart, lane_of
 from stagemesh.outcome import Outcome, Terminal, error_for
 from stagemesh.pipeline import parse_mesh
@@ -60,6 +60,22 @@ pipelines:
       prefix: {pool: thinker, bridge: script}
       listener: {pool: listener, inputs: [prefix, {from: input, mode: segment}], bridge: script}
     outputs: {text: listener}
+"""
+
+SPOKEN = """\
+pools:
+  thinker: {engine: synthetic, options: {gives: text}}
+  listener: {engine: synthetic, options: {gives: text}}
+  reader: {engine: synthetic, options: {gives: audio}}
+pipelines:
+  spoken:
+    deadline_s: 60
+    stages:
+      prefix: {pool: thinker, bridge: script}
+      listener: {pool: listener, inputs: [prefix, {from: input, mode: segment}], bridge: script}
+      talker: {pool: thinker, bridge: script}
+      reader: {pool: reader, inputs: [{from: talker, mode: stream}], bridge: script}
+    outputs: {text: listener, audio: reader}
 """
 
 
@@ -133,15 +149,21 @@ def test_two_turns_of_a_conversation_may_each_be_refused_once() -> None:
 
 def test_a_join_may_be_done_while_its_conversation_waits_for_a_turn() -> None:
     stage = CoreStage(mesh=parse_mesh(DUET))
-    enc, _ = stage.replica("encoder")
-    stage.replica("painter")
+    enc, _ = stage.replica("encoder", units=2)
+    painter, _ = stage.replica("painter")
     slot, _ = stage.converse(make_request("duet"))
-    stage.append(slot, "a")
+    for text in "abc":  # The companion is owed the last one, so the turn is kept.
+        stage.append(slot, text)
     stage.rows(enc, Row(1, lane_of(0, 0, Modality.TENSOR), 0, 1, end=END))
-    stage.append(slot, "b")
-    stage.open(make_request("duet"))
+    credit = Grant(2, REQUEST_SOURCE, 9, 1 << 21)
+    stage.do(ev.InputCreditGranted(link=enc, grants=[credit]))
+    other, effects = stage.open(make_request("duet"))
+    assert of_kind(effects, fx.SubmitAttempts), "it has the turn now"
     stage.rows(enc, Row(2, lane_of(0, 1, Modality.TENSOR), 0, 1, end=END))
-    stage.wait(3)
+    assert not of_kind(stage.wait(3), fx.EndRequest)
+    effects = stage.do(ev.AbortAsked(link=1, slot=other, cause="asked")) + stage.wait(2)
+    (submit,) = of_kind(effects, fx.SubmitAttempts)
+    assert submit.link == painter
 
 
 def test_after_a_pause_who_waits_for_slots_of_its_own_readers_is_given_up_in_time() -> None:
@@ -262,6 +284,30 @@ def test_every_run_is_sent_what_it_reads_whole() -> None:
         stage.do(ev.InputCreditGranted(link=listener, grants=[Grant(run, LT, 99, 1 << 21)]))
         stage.rows(listener, Row(run, lane, 0, 1, "x", end=END))
     assert seen == [["p"], ["p"]], seen
+
+
+def test_what_every_run_reads_is_there_though_the_journal_was_given_up() -> None:
+    stage = CoreStage(CoreSettings(journal_bytes_max=500), mesh=parse_mesh(SPOKEN))
+    thinker, _ = stage.replica("thinker")
+    listener, _ = stage.replica("listener")
+    stage.replica("reader")
+    slot, effects = stage.converse(make_request("spoken"))
+    stages = {one.stage: one.roles[0].slot for one in of_kind(effects, fx.SubmitAttempts)}
+    names = [one.name for one in parse_mesh(SPOKEN).pipelines["spoken"].stages]
+    prefix, talker = stages[names.index("prefix")], stages[names.index("talker")]
+    told = lane_of(names.index("prefix"), 0, Modality.TEXT)
+    said = lane_of(names.index("talker"), 0, Modality.TEXT)
+    stage.rows(thinker, Row(prefix, told, 0, 1, "p", end=END))
+    for at in range(3):  # The reader is sent it, and it would be kept for another.
+        effects = stage.rows(thinker, Row(talker, said, at, 1, "x" * 300))
+        assert not of_kind(effects, fx.EndRequest)
+    heard = lane_of(names.index("listener"), 0, Modality.TEXT)
+    effects = stage.append(slot, "a", segment_end=True)
+    (run,) = of_kind(effects, fx.SubmitAttempts)
+    stage.rows(listener, Row(run.roles[0].slot, heard, 0, 1, "y", end=END))
+    effects = stage.append(slot, "b", segment_end=True)
+    rows = [row for sent in of_kind(effects, fx.SendRows) for row in sent.rows]
+    assert [row.text for row in rows if row.lane == told] == ["p"]
 
 
 def test_who_waits_for_an_engine_slot_does_not_keep_who_has_it_from_going_on() -> None:

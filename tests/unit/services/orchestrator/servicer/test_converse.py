@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from services.orchestrator.core.effects import EndRequest
+from services.orchestrator.core.effects import AnswerInteraction, EndRequest
 from services.orchestrator.core.events import (
     AbortAsked,
     InputsAppended,
@@ -15,7 +15,7 @@ from services.orchestrator.core.events import (
     Opened,
 )
 from services.orchestrator.servicer import Calls, Conversations
-from services.orchestrator.servicer.calls import CALLS_LINK
+from services.orchestrator.servicer.calls import ANSWERS_MAX, CALLS_LINK
 from services.orchestrator.servicer.converse import PIECE_CHARS_MAX
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import media_pb2, outcome_pb2, request_pb2
@@ -188,3 +188,33 @@ async def test_nothing_more_is_said_once_the_input_is_closed() -> None:
     talk.core.answer = lambda event: talk._answer(event) if isinstance(event, AbortAsked) else []
     await talk.run(OPEN, CLOSE, text("more"))
     assert talk.error.param == "append"
+
+
+async def test_a_client_that_reads_no_answers_is_asked_for_no_more_prompts() -> None:
+    talk, count = Talk(), 3 * ANSWERS_MAX
+    plain = talk.core.answer
+
+    def answer(event: object) -> list[Any]:
+        if isinstance(event, InteractAsked):
+            told = event.interaction_id
+            return [AnswerInteraction(link=CALLS_LINK, slot=1, interaction_id=told)]
+        return plain(event)  # type: ignore[arg-type]  # Any event.
+
+    async def said() -> AsyncIterator[Step]:
+        yield OPEN
+        for at in range(count):
+            told = orchestrator_service_pb2.PromptChange(interaction_id=f"p{at}", text="x")
+            yield Step(interact=told)
+        yield CLOSE
+
+    talk.core.answer = answer
+    context: Any = talk.context
+    async with asyncio.timeout(5):
+        responses = talk.conversations.run(said(), context)
+        first = await anext(responses)
+        for _ in range(2 * count):
+            await asyncio.sleep(0)
+        assert ANSWERS_MAX <= len(talk.prompts) <= 2 * ANSWERS_MAX
+        rest = [response async for response in responses]
+    assert len(talk.prompts) == count
+    assert sum(len(one.interactions) for one in (first, *rest)) == count

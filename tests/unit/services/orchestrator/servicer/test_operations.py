@@ -70,6 +70,18 @@ async def test_an_answer_after_its_caller_left_is_dropped() -> None:
     driver, operations = made()
     call = await asking(operations)
     call.cancel()
+    driver.answer(driver.asked[0])  # Before the call has noticed.
     await asyncio.wait({call})
+    assert call.cancelled()
     driver.answer(driver.asked[0])
     driver.answer(99)
+    assert len(operations) == 0
+
+
+async def test_a_caller_that_left_before_its_answer_leaves_nothing_behind() -> None:
+    _, operations = made()
+    call = await asking(operations)
+    assert len(operations) == 1
+    call.cancel()
+    await asyncio.wait({call})
+    assert len(operations) == 0
