@@ -799,6 +799,8 @@ class Open(_message.Message):
     JOURNAL_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
+    DETACH_S_FIELD_NUMBER: _builtins.int
+    OWNER_SINCE_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
     request_id: _builtins.str
     epoch: _builtins.int
@@ -809,6 +811,15 @@ class Open(_message.Message):
     streamed: _builtins.bool
     """The client's input comes in Input frames, of which the last one has its end. Those before Go
     need no credit; after it, credit counts from there.
+    """
+    detach_s: _builtins.float
+    """Seconds for which the owner keeps the request, and what it made of it since the last position
+    that was confirmed by credit, for the next gateway if this one is lost; 0: not at all.
+    """
+    owner_since: _builtins.int
+    """The first of the epochs, this one included, that were all given to this very orchestrator. An
+    owner that has the request since then keeps its own journal and goes on with what it does;
+    of the given one only the positions count. 0: the journal counts.
     """
     @_builtins.property
     def request(self) -> _request_pb2.Request: ...
@@ -827,10 +838,12 @@ class Open(_message.Message):
         journal: Global___Journal | None = ...,
         more: _builtins.bool = ...,
         streamed: _builtins.bool = ...,
+        detach_s: _builtins.float = ...,
+        owner_since: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["journal", b"journal", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "request", b"request", "request_id", b"request_id", "slot", b"slot", "streamed", b"streamed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_left_s", b"deadline_left_s", "detach_s", b"detach_s", "epoch", b"epoch", "journal", b"journal", "more", b"more", "owner_since", b"owner_since", "request", b"request", "request_id", b"request_id", "slot", b"slot", "streamed", b"streamed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
