@@ -111,6 +111,8 @@ class Checks:
                 request.lost = True
             case fx.DropRequest(link=link, slot=slot, request_id=request_id):
                 request = self.by_id[request_id]
+                if request.waiting and (request.link, request.slot) == (link, slot):
+                    request.waiting, request.lost = False, True
                 assert request.lost or (request.link, request.slot) != (link, slot)
             case _:
                 raise AssertionError(effect)
@@ -131,7 +133,7 @@ class Checks:
 
     def _check_output(self, request: WorldRequest, row: Row) -> None:
         assert request.terminal is None, "an output after the terminal"
-        assert not request.lost, "an output for a gateway that is gone"
+        assert not (request.lost or request.waiting), "an output for a gateway that is gone"
         assert row.visible or request.mirrors, "a hidden output for a client that keeps no journal"
         request.journal.take(row)
         said = text_at(row.lane, row.pos, row.units, plain=request.plain)
@@ -140,10 +142,13 @@ class Checks:
             return
         units, size = row_cost(row)
         free = request.partials or not (units or size)
+        free |= row.pos < request.sent_to.get(row.lane, 0)  # Sent before, and not confirmed.
         assert request.window.open or free, "an output without credit"
         request.window.spend(units, size)
         request.taken_units += units
         request.taken_bytes += size
+        if request.detach_s:
+            request.sent.append(row)
 
     def _check_input(self, attempt: WorldAttempt, row: Row) -> None:
         request = attempt.request
@@ -160,6 +165,7 @@ class Checks:
             said = text_at(row.lane, row.pos, row.units, plain=request.plain)
             assert row.text in ("", said), "another text than before"
         mirrored = request.mirrors and row.lane != REQUEST_SOURCE and not request.plain
+        mirrored &= not (request.waiting or request.taken_over)
         if mirrored and self._contract(request, row.lane) is not ResumeContract.REPLAY:
             assert request.journal.has(row), "an effect may come before its cause"
         attempt.input_next[row.lane] = row.pos + row.units
@@ -209,11 +215,12 @@ class Checks:
         assert request.terminal is None, "work after the terminal"
         assert not request.stopped, "work for a request that was ended"
         assert not request.lost, "work for a request that has no owner"
-        assert effect.epoch == request.epoch, "work under an old epoch"
+        assert not request.waiting, "work is begun for a request without a gateway"
+        assert effect.epoch == request.work_epoch, "work under an old epoch"
         assert replica.usable, "work for a replica that takes none"
         assert replica.pool == stage.pool, "work for another pool's replica"
         assert len(replica.attempts) + len(effect.roles) <= replica.slots, "overbooked"
-        if request.epoch > 1:
+        if request.work_epoch > 1:
             assert replica.link in request.fenced or replica.link > max(request.fenced, default=0)
         home = self.replicas.get(request.homes.get(stage.pool, -1))
         usable = {view.link for view in self.core.replica_views() if view.usable}
@@ -297,6 +304,7 @@ class Checks:
         if terminal.outcome is Outcome.COMPLETED:
             assert terminal.error is None
             assert shown
+            assert not request.sent, "completed before all was confirmed"
             assert all(lane.cursor.ended for lane in shown), "completed with an open lane"
             units = sum(
                 lane.cursor.next

@@ -8,7 +8,7 @@ from stagemesh.outcome import End, ErrorCode, ErrorInfo, FinishReason, Outcome, 
 
 __all__ = [
     "BROKEN", "CARDS", "EARLY", "END", "LATE", "MODELS", "POOLS", "REFUSED", "SETTINGS", "SPOKEN",
-    "STOPPED",
+    "STOPPED", "WRITTEN",
 ]  # fmt: skip
 
 SETTINGS = CoreSettings(

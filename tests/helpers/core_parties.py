@@ -9,7 +9,7 @@ from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from stagemesh.control import OPEN, Call, Gate
 from stagemesh.link.core import Row, Window
 from stagemesh.media import Handle, Request
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import End, Terminal
 from tests.helpers.core_gateway import GatewayJournal
 
 __all__ = ["Desk", "WorldAttempt", "WorldClient", "WorldReplica", "WorldRequest", "text_at"]
@@ -69,6 +69,25 @@ class WorldRequest:
 
     asked: list[str] = field(default_factory=list)
     """The changes of its prompt that nobody has answered."""
+
+    detach_s: float = 0.0
+    waiting: bool = False
+    """Its gateway is lost, and its owner keeps it for the next."""
+    taken_over: bool = False
+    """Its gateway knows what the client was given, and nothing else."""
+    work_epoch: int = 1
+    """Under which workers know it."""
+    sent_to: dict[int, int] = field(default_factory=dict)
+    """How far each lane was sent to the gateway before."""
+    sent: list[Row] = field(default_factory=list)
+    """What its gateway was sent and has not committed."""
+    committed: dict[int, tuple[int, End | None]] = field(default_factory=dict)
+    confirmed_units: int = 0
+    confirmed_bytes: int = 0
+    """Of what its present gateway was sent."""
+    owner_since: int = 1
+    gone: bool = False
+    """Its gateway is lost, and with it its journal."""
 
     @property
     def plain(self) -> bool:

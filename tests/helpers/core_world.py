@@ -40,7 +40,11 @@ class World(Checks):
     @property
     def open(self) -> list[WorldRequest]:
         """Requests whose client is there and waits for their terminal."""
-        return [r for r in self.requests.values() if r.terminal is None and not r.lost]
+        return [
+            request
+            for request in self.requests.values()
+            if request.terminal is None and not (request.lost or request.waiting)
+        ]
 
     @property
     def attempts(self) -> list[WorldAttempt]:
@@ -111,7 +115,13 @@ class World(Checks):
         )
 
     def open_request(
-        self, link: int, request: Request, deadline_s: float, *, streamed: bool = False
+        self,
+        link: int,
+        request: Request,
+        deadline_s: float,
+        *,
+        streamed: bool = False,
+        detach_s: float = 0.0,
     ) -> WorldRequest:
         """Open a request on a client link."""
         client = self.clients[link]
@@ -124,6 +134,7 @@ class World(Checks):
             Window(client.units, client.bytes),
             client.mirrors,
             said=[] if streamed else None,
+            detach_s=detach_s,
         )
         self.by_id[opened.request_id] = opened
         self._tell_request(opened, deadline_s)
@@ -135,6 +146,7 @@ class World(Checks):
         self.requests.pop((request.link, request.slot), None)
         request.link, request.slot = link, 1000 * request.epoch + request.slot
         request.epoch += 1
+        request.work_epoch = request.epoch
         request.lost = False
         request.window = Window(client.units, client.bytes)
         request.taken_units = request.taken_bytes = 0
@@ -160,6 +172,7 @@ class World(Checks):
                 journal=request.journal.told(),
                 streamed=request.said is not None,
                 inputs=given,
+                detach_s=request.detach_s,
             )
         )
 

@@ -141,6 +141,20 @@ INVARIANTS: Final = (
     Invariant("ORCH-INV-207", "What outgrows the journal fails the request; it waits for nothing."),
     Invariant("ORCH-INV-208", "A request that is handed back leaves no attempt running."),
     Invariant(
+        "ORCH-INV-210",
+        "A detachable request waits for its next gateway with what that has not got; what works on"
+        " it works on, and nothing is started.",
+    ),
+    Invariant(
+        "ORCH-INV-211",
+        "A detachable request is complete only when its gateway has confirmed all of it.",
+    ),
+    Invariant(
+        "ORCH-INV-212",
+        "An owner goes on with its own journal for another gateway only if no other owner had the"
+        " request since; one without the journal begins only what gave nothing, or everything.",
+    ),
+    Invariant(
         "ORCH-INV-220",
         "A request that was aborted by its id is opened by no orchestrator that was told, under any"
         " epoch, for `tombstone_s`.",

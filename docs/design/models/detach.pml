@@ -1,8 +1,8 @@
 /* Detachable requests, taken over by another gateway, as a Promela model (spin 6.5).
 
    One request with one visible lane whose values and length are free choices, G gateways, two orchestrators, and the shared store. The store's row
-   holds the epoch and its owner, what was committed of the lane, and the terminal; every write to it is one compare-and-set on (epoch, not done), and an output is the
-   client's once it is committed. Any living gateway that does not hold the request may take it over at any moment (its client came
+   holds the epoch, its owner and since which epoch all were that owner's, what was committed of the lane, and the terminal; every write to it is one
+   compare-and-set on (epoch, not done), and an output is the client's once it is committed. Any living gateway that does not hold the request may take it over at any moment (its client came
    back there, or a sweeper found the row), also from a holder that is alive and does not know: it reads the row, and later tries to take the next epoch.
    KILLS processes are killed, CUTS links cut (gateway 0 to orchestrator 0, each side notices at its own time), ABORTS client aborts.
    detach_s may be over at any moment after its cause, unless -DKEEP: then not while a gateway is
@@ -15,8 +15,8 @@
      2. A gateway commits with its epoch, and gives to the client only what was committed.                                    M_BLINDCOMMIT
      3. A gateway confirms (by credit) only what was committed; the owner keeps outputs, and sends them again, from the last confirmed position.
                                                                                                                               M_CREDITEARLY, M_FORGETSENT
-     4. The owner keeps its own journal at an Open only if what was committed is a prefix of it, end mark included; else it takes the gateway's.
-                                                                                                                              M_KEEPANY, M_KEEPEND
+     4. At an Open of a gateway without a journal the owner keeps its own, and what works goes on, if it has the request and nobody else had
+        it since: that what was committed is a prefix of it follows (a claim). Else it takes the gateway's.                    M_KEEPANY, M_SINCEEVER
      5. An owner without the journal starts only if nothing was committed.                                                     M_RESTARTANY
      6. The owner keeps a finished request until the last output is confirmed.                                                 M_FORGETDONE (with -DKEEP)
      7. A gateway that takes over opens the request at the owner that the row names, if it can.                                ANYOWNER (with -DKEEP)
@@ -28,13 +28,13 @@
 
    Checks (`python -m tools.models` runs them; with `--all` those marked `hand` too; defaults: two gateways, three epochs, one kill, one cut, one abort).
    With -DANYOWNER, which breaks rule 7, the others are stronger: whoever takes over opens the request anywhere.
-     moves       | -DCUTS=0                                     | holds 76,461 |
-     moves       | -DKILLS=0 -DABORTS=0                         | holds 93,974 |
-     moves       | -DKILLS=0 -DCUTS=0 -DANYOWNER                | holds 145,427 |
-     safety      | -DCUTS=0 -DABORTS=0 -DANYOWNER               | holds 112,306 |
-     safety      | -DKILLS=0 -DABORTS=0 -DANYOWNER              | holds 271,481 |
-     cycles      | -DCUTS=0 -DABORTS=0                          | holds 25,617 |
-     safety      | -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY    | holds 1,069 | it completes at the next gateway
+     moves       | -DCUTS=0                                     | holds 73,243 |
+     moves       | -DKILLS=0 -DABORTS=0                         | holds 83,059 |
+     moves       | -DKILLS=0 -DCUTS=0 -DANYOWNER                | holds 128,459 |
+     safety      | -DCUTS=0 -DABORTS=0 -DANYOWNER               | holds 100,345 |
+     safety      | -DKILLS=0 -DABORTS=0 -DANYOWNER              | holds 258,769 |
+     cycles      | -DCUTS=0 -DABORTS=0                          | holds 23,885 |
+     safety      | -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY    | holds 957 | it completes at the next gateway
      hand safety |                                              | holds 2,409,791 |
      hand safety | -DANYOWNER                                   | holds 6,882,109 |
      hand safety | -DCUTS=0 -DABORTS=0 -DANYOWNER -DG=3 -DEMAX=4 | holds 28,009,047 | 14 min, 5.5 GB
@@ -43,8 +43,8 @@
      safety      | -DM_BLINDCOMMIT -DABORTS=0                   | finds ==sh | a gateway that was taken over commits: doubled output
      safety      | -DM_CREDITEARLY -DABORTS=0                   | finds oc[o]<=sp | confirmed before committed: outputs are lost
      safety      | -DM_FORGETSENT -DABORTS=0                    | finds oc[o]<=sp | what was sent is not kept: outputs are lost
-     safety      | -DM_KEEPANY -DABORTS=0 -DANYOWNER            | finds ==sh | an old owner goes on with a journal that the client has seen otherwise
-     safety      | -DM_KEEPEND -DABORTS=0 -DANYOWNER            | finds !(sdone)&&((goutcome | and only its end differs
+     safety      | -DM_KEEPANY -DABORTS=0 -DANYOWNER            | finds !(sdone)&&((goutcome | an old owner goes on with a journal of which the client has seen another one
+     safety      | -DM_SINCEEVER -DABORTS=0 -DANYOWNER          | finds !(sdone)&&((goutcome | the store does not note that another owner had it: the same
      safety      | -DM_RESTARTANY -DABORTS=0                    | finds | drawn again though something was committed
      safety      | -DM_REPLACEDSILENTLY -DABORTS=0              | finds sdone | a gateway waits for ever for an owner that serves another
      safety      | -DM_FORGETDONE -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY | finds soutcome== | what was finished is lost with the gateway that had not confirmed it
@@ -86,12 +86,12 @@ bool gdead[G], odead[2], cut, gsees[G*2], osees[G*2];        /* each side's own 
 byte kills = KILLS, cuts = CUTS, aborts = ABORTS;
 
 /* the store's row, which is also what the client has */
-byte se, sp, sh; bool send, sdone; mtype soutcome; byte sowner;
+byte se, sp, sh; bool send, sdone; mtype soutcome; byte sowner, ssince;
 /* gateways: epoch held (0: none), its owner, holds the hidden journal, the epoch read from the row, an uncommitted frame, abort wanted and sent */
-byte gep[G], gown[G], gread[G]; bool gfull[G], gabort[G], gsent[G];
+byte gep[G], gown[G], gread[G], gsince[G]; bool gfull[G], gabort[G], gsent[G];
 mtype gkind[G], goutcome[G]; byte gpos[G], ghist[G]; bool gend[G];
-/* owners: epoch, gateway, state, verdict, attempt; outputs made, their values, end; sent; confirmed */
-byte oe[2], og[2]; mtype ost[2], overdict[2], att[2];
+/* owners: whether it was admitted, epoch, gateway, state, verdict, attempt; outputs made, their values, end; sent; confirmed */
+bool oran[2]; byte oe[2], og[2]; mtype ost[2], overdict[2], att[2];
 byte on[2], oh[2], os[2], oc[2]; bool oend[2];
 chan up[G*2] = [1] of { mtype, byte, byte, byte, bool, mtype };   /* kind, epoch, pos, values, end, outcome */
 
@@ -124,10 +124,7 @@ inline end_attempt(o) {
      :: else
   fi; att[o] = 0
 }
-inline lose_attempt(o) {
-  if :: att[o] == SUBMITTED -> MOVE_ATTEMPT(o, SUBMITTED, LOST) :: att[o] == STREAMING -> MOVE_ATTEMPT(o, STREAMING, LOST) :: else fi; att[o] = 0
-}
-inline forget(o) { on[o] = 0; oh[o] = 0; os[o] = 0; oc[o] = 0; oend[o] = 0; overdict[o] = 0; att[o] = 0; og[o] = NONE }
+inline forget(o) { oran[o] = 0; on[o] = 0; oh[o] = 0; os[o] = 0; oc[o] = 0; oend[o] = 0; overdict[o] = 0; att[o] = 0; og[o] = NONE }
 inline finish(o) {
   end_attempt(o);
   if :: ost[o] == QUEUED   -> MOVE_REQUEST(o, QUEUED, DONE)
@@ -136,19 +133,15 @@ inline finish(o) {
      :: ost[o] == ORPHANED -> MOVE_REQUEST(o, ORPHANED, DONE)
   fi; forget(o)
 }
-#ifdef M_KEEPEND
-#define ENDS_AGREE(o) true
-#else
-#define ENDS_AGREE(o) ((oend[o] && on[o] == sp) == send)
-#endif
+#define HAS(o) (ost[o] == QUEUED || ost[o] == RUNNING || ost[o] == ORPHANED)
 #ifdef M_KEEPANY
-#define KEEPS(o) (ost[o] != IDLE && ost[o] != DONE && ost[o] != STOPPING && on[o] >= sp && ENDS_AGREE(o))
+#define KEEPS(g, o) (HAS(o) && !gfull[g])
 #else
-#define KEEPS(o) (ost[o] != IDLE && ost[o] != DONE && ost[o] != STOPPING && on[o] >= sp && (oh[o] & MASK(sp)) == sh && ENDS_AGREE(o))
+#define KEEPS(g, o) (HAS(o) && !gfull[g] && gsince[g] <= oe[o])
 #endif
 #define BEGINS(g) (gfull[g] || sp == 0 || send)
 /* What a gateway knows of the request when it is not its any more. */
-inline drop(g) { gep[g] = 0; gown[g] = NONE; gfull[g] = 0; gsent[g] = 0; gabort[g] = 0; gkind[g] = 0; gpos[g] = 0; ghist[g] = 0; gend[g] = 0; goutcome[g] = 0 }
+inline drop(g) { gep[g] = 0; gsince[g] = 0; gown[g] = NONE; gfull[g] = 0; gsent[g] = 0; gabort[g] = 0; gkind[g] = 0; gpos[g] = 0; ghist[g] = 0; gend[g] = 0; goutcome[g] = 0 }
 /* An Open of gateway g under its epoch: the positions are those that it has from the store. */
 inline open(g, o) {
   if
@@ -157,8 +150,14 @@ inline open(g, o) {
      if :: og[o] != NONE && og[o] != g && LINK(og[o], o) && gown[og[o]] == o -> drop(og[o]) :: else fi;
 #endif
      if
-     :: KEEPS(o) -> assert(oc[o] <= sp); os[o] = sp; oc[o] = sp; lose_attempt(o); ost[o] = QUEUED; overdict[o] = 0
-     :: !KEEPS(o) -> end_attempt(o); on[o] = sp; oh[o] = sh; oend[o] = send; os[o] = sp; oc[o] = sp; overdict[o] = 0; ost[o] = QUEUED;
+     :: KEEPS(g, o) ->
+        assert(on[o] >= sp && (oh[o] & MASK(sp)) == sh && (!send || (oend[o] && on[o] == sp)));
+        assert(oc[o] <= sp); os[o] = sp; oc[o] = sp;
+        if :: ost[o] == ORPHANED && oran[o]  -> MOVE_REQUEST(o, ORPHANED, RUNNING)
+           :: ost[o] == ORPHANED && !oran[o] -> MOVE_REQUEST(o, ORPHANED, QUEUED)
+           :: else
+        fi
+     :: !KEEPS(g, o) -> end_attempt(o); on[o] = sp; oh[o] = sh; oend[o] = send; os[o] = sp; oc[o] = sp; overdict[o] = 0; ost[o] = QUEUED; oran[o] = 0;
 #ifdef M_RESTARTANY
         if :: !BEGINS(g) -> on[o] = 0; oh[o] = 0 :: else fi      /* drawn again from the start, and sent from the position */
 #else
@@ -196,6 +195,15 @@ inline confirm(g, p) {
 #else
 #define CHOOSE(g) if :: gsees[K(g,sowner)] -> o = sowner :: !gsees[K(g,sowner)] -> o = 1 - sowner fi
 #endif
+/* The row names the owner of the epoch that was taken, and since when it is the only one. */
+inline name_owner(g) {
+#ifdef M_SINCEEVER
+  ssince = 1;
+#else
+  if :: o != sowner -> ssince = se :: else fi;
+#endif
+  gown[g] = o; sowner = o; gsince[g] = ssince
+}
 #ifdef KEEP
 #define WANTED(g) (!HELD)
 #else
@@ -206,25 +214,25 @@ proctype Gateway(byte g) {
   byte o, e;
   do
   /* the request comes in */
-  :: atomic { g == 0 && se == 0 && !gdead[g] -> se = 1; gep[g] = 1; gfull[g] = 1; gown[g] = 0; open(g, 0) }
+  :: atomic { g == 0 && se == 0 && !gdead[g] -> se = 1; ssince = 1; gep[g] = 1; gfull[g] = 1; gown[g] = 0; open(g, 0) }
   /* another gateway reads the row, and takes the next epoch if nobody else did */
   :: atomic { !gdead[g] && gep[g] == 0 && se > 0 && se < EMAX && !sdone && gread[g] != se && WANTED(g) -> gread[g] = se }
   :: atomic { !gdead[g] && gep[g] == 0 && gread[g] > 0 && se > 0 && (gsees[K(g,0)] || gsees[K(g,1)]) ->
        if
        :: MAY_TAKE(gread[g]) ->
           gep[g] = gread[g] + 1; se = gep[g]; gown[g] = NONE; gfull[g] = 0;
-          CHOOSE(g); gown[g] = o; sowner = o; open(g, o)
+          CHOOSE(g); name_owner(g); open(g, o)
        :: else
        fi; gread[g] = 0; o = 0 }
   /* its owner is lost: it opens the request elsewhere, under another epoch of the store */
   :: atomic { !gdead[g] && gep[g] > 0 && gown[g] == NONE && !gabort[g] && (gsees[K(g,0)] || gsees[K(g,1)]) && gep[g] < EMAX ->
 #ifdef M_LOCALEPOCH
        gep[g]++; if :: gep[g] > se -> se = gep[g] :: else fi;
-       CHOOSE(g); gown[g] = o; sowner = o; open(g, o); o = 0
+       CHOOSE(g); name_owner(g); open(g, o); o = 0
 #else
        if :: MAY_TAKE(gep[g]) ->
              gep[g]++; se = gep[g];
-             CHOOSE(g); gown[g] = o; sowner = o; open(g, o); o = 0
+             CHOOSE(g); name_owner(g); open(g, o); o = 0
           :: else -> drop(g)
        fi
 #endif
@@ -286,7 +294,7 @@ lost:  gsees[K(g,o)] = 0;
 proctype Owner(byte o) {
   bit b; bool x;
   do
-  :: atomic { !odead[o] && ost[o] == QUEUED -> MOVE_REQUEST(o, QUEUED, RUNNING) }
+  :: atomic { !odead[o] && ost[o] == QUEUED -> MOVE_REQUEST(o, QUEUED, RUNNING); oran[o] = 1 }
   :: atomic { !odead[o] && ost[o] == RUNNING && att[o] == 0 && !oend[o] -> att[o] = PENDING; MOVE_ATTEMPT(o, PENDING, SUBMITTED) }
   /* an output: what is not confirmed is bounded by the window, also while nobody is there to confirm */
   :: atomic { !odead[o] && (ost[o] == RUNNING || ost[o] == ORPHANED) && (att[o] == SUBMITTED || att[o] == STREAMING) && on[o] - oc[o] < W + 1 ->

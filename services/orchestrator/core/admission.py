@@ -128,7 +128,7 @@ class Admission:
         for tally in (self._all, self._each.setdefault(request.tenant, _Tally())):
             tally.input_bytes += request.input_bytes
             tally.requests += 1
-            tally.again += request.epoch > 1
+            tally.again += request.work_epoch > 1
         self.wait_again(request)
 
     def next_admitted(self) -> OpenRequest | None:
@@ -153,7 +153,7 @@ class Admission:
 
     def wait_again(self, request: OpenRequest) -> None:
         """Let a request that was set apart wait again, after those that wait already."""
-        self._push(self._again if request.epoch > 1 else self._new, request)
+        self._push(self._again if request.work_epoch > 1 else self._new, request)
 
     def park(self, request: OpenRequest) -> None:
         """Take the running slot of a conversation that waits for its client; it keeps its place."""
@@ -189,7 +189,7 @@ class Admission:
         for tally in (self._all, own):
             tally.input_bytes -= request.input_bytes
             tally.requests -= 1
-            tally.again -= request.epoch > 1
+            tally.again -= request.work_epoch > 1
             tally.running -= request.number in self._running
             tally.idle -= request.number in self._idle
         self._running.discard(request.number)

@@ -13,7 +13,7 @@ from services.orchestrator.core.ending import (
     stop,
     take_usage,
 )
-from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.placing import pend_again
 from services.orchestrator.core.replicas import Replica, WorkerState
 from services.orchestrator.core.request import Attempt, Group, Loss, Standing, Verdict
@@ -191,7 +191,7 @@ def grant_inputs(state: State, replica: Replica, grants: list[Grant]) -> None:
         attempt = replica.attempts.get(grant.slot)
         if attempt is None or not attempt.running:
             continue
-        if attempt.group.request.state is not RequestState.RUNNING:
+        if not attempt.group.request.worked_for:
             continue  # An orphan's inputs are gone.
         accept_inputs(attempt)
         feed = attempt.feeds.get(grant.source)
@@ -267,7 +267,7 @@ def _maybe_pend_again(state: State, attempt: Attempt) -> None:
     beside = [other for other in group.attempts if other.number == attempt.number]
     refused = any(other.state is AttemptState.REFUSED for other in beside)
     goes_on = group.standing in (Standing.LIVE, Standing.PENDING)
-    wants = goes_on and group.request.state is RequestState.RUNNING
+    wants = goes_on and group.request.worked_for
     if refused and wants and not any(other in beside for other in group.live()):
         pend_again(state, group)
 

@@ -68,7 +68,7 @@ def _settle_input(state: State, lane: Lane, intake: Intake) -> None:
 def took(state: State, lane: Lane, units: int, size: int) -> None:
     """Give the worker of a lane credit for what was settled of it, if it goes on at all."""
     attempt = lane.attempt
-    if attempt is None or not attempt.running or attempt.group.request.state is not _RUNNING:
+    if attempt is None or not attempt.running or not attempt.group.request.worked_for:
         return  # A key's credit ends with the key.
     totals = attempt.meter.took(*lane.earned(units, size))
     if totals is not None:

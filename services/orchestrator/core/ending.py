@@ -77,6 +77,9 @@ def stop(
     With `partials` the client gets the outputs that were made, whatever its credit. The terminal
     follows when every attempt has let go, or after `abort_ack_s`.
     """
+    if request.state is RequestState.ORPHANED and request.worked_for and request.verdict is None:
+        request.verdict = verdict  # For the next gateway.
+        stop_groups(state, request, cause)
     if request.state not in (RequestState.QUEUED, RequestState.RUNNING):
         return
     request.move(RequestState.STOPPING)
@@ -299,9 +302,9 @@ def _release(state: State, request: OpenRequest, *, fetching: bool) -> None:
     """Let workers drop what they keep; a client that was given all of it may still be fetching."""
     later = tuple(replica for replica, shown in request.holders.items() if shown and fetching)
     now = tuple(replica for replica in request.holders if replica not in later)
-    release_handles(state, Release(request.request_id, request.epoch, now))
+    release_handles(state, Release(request.request_id, request.work_epoch, now))
     if later:
-        release = Release(request.request_id, request.epoch, later)
+        release = Release(request.request_id, request.work_epoch, later)
         state.arm(state.settings.release_grace_s, Due.RELEASE, release)
 
 

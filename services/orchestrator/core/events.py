@@ -72,6 +72,10 @@ class Opened(_Event, frozen=True, kw_only=True):
 
     The journal is what the owners of lower epochs made of it. A `streamed` request has more input
     to come; `inputs` are those pieces that an earlier owner was given, all of them.
+
+    A request with `detach_s` waits so long for another gateway if this one is lost. `owner_since`
+    is the first of the epochs that were all given to this orchestrator; where it is set, the
+    journal has positions only, and is not the journal of a gateway that saw all of it.
     """
 
     link: int
@@ -84,6 +88,8 @@ class Opened(_Event, frozen=True, kw_only=True):
     journal: Journal = msgspec.field(default_factory=Journal)
     streamed: bool = False
     inputs: list[Row] = []
+    detach_s: float = 0.0
+    owner_since: int = 0
 
 
 class InputsAppended(_Event, frozen=True, kw_only=True):

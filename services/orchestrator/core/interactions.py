@@ -180,6 +180,8 @@ def _answer(
     applied_at: int = 0,
     error: ErrorInfo | None = None,
 ) -> None:
+    if request.client.requests.get(request.slot) is not request:
+        return  # It has left its client, which hears nothing more of it.
     state.orders.to_client(
         AnswerInteraction(
             link=request.client.link,

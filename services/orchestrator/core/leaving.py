@@ -1,5 +1,6 @@
 """How requests end of which the client hears nothing more from here."""
 
+from services.orchestrator.core.detaching import detach
 from services.orchestrator.core.effects import DropRequest, HandBackRequest
 from services.orchestrator.core.ending import forget, set_aside, stop_groups
 from services.orchestrator.core.history import Kind
@@ -15,7 +16,8 @@ __all__ = ["drop", "hand_back", "orphan"]
 def orphan(state: State, request: OpenRequest) -> None:
     """Keep a request whose gateway is lost for a while: it starts nothing and gives nothing.
 
-    One that has its verdict already is over: a gateway that comes back must not find it going on.
+    What a detachable one has running goes on, and what comes of it is kept. One that has its
+    verdict already is over: a gateway that comes back must not find it going on.
     """
     if request.state is RequestState.STOPPING:
         drop(state, request, "The client is gone.", release=True)
@@ -23,7 +25,14 @@ def orphan(state: State, request: OpenRequest) -> None:
     request.move(RequestState.ORPHANED)
     state.note(request, Kind.ORPHANED)
     state.timers.cancel(request.end_timer)
-    request.end_timer = state.arm(state.settings.orphan_s, Due.ORPHAN, request)
+    standby = request.standby
+    wait_s = state.settings.orphan_s if standby is None else standby.detach_s
+    request.end_timer = state.arm(wait_s, Due.ORPHAN, request)
+    state.admissions[request.plan.pipeline.name].set_apart(request)
+    state.held.pop(request, None)
+    if standby is not None:
+        detach(state, request, standby)
+        return
     for lane in request.lanes.values():
         lane.clear()
         lane.direct = False  # So that what comes is looked at, and dropped.
@@ -33,8 +42,6 @@ def orphan(state: State, request: OpenRequest) -> None:
         group.ticket = None
         state.timers.cancel(group.timer)
         state.timers.cancel(group.join_timer)
-    state.admissions[request.plan.pipeline.name].set_apart(request)
-    state.held.pop(request, None)
 
 
 def hand_back(state: State, request: OpenRequest) -> None:
@@ -67,10 +74,10 @@ def _terminal(why: str, reason: str = "link_lost") -> Terminal:
 
 
 def _leave(state: State, request: OpenRequest, terminal: Terminal, *, release: bool) -> None:
+    request.client.requests.pop(request.slot, None)
     stop_groups(state, request, "given up")
     for group in request.groups:
         for attempt in group.attempts:
             set_aside(state, attempt, "given up")
     request.move(RequestState.DONE)
-    request.client.requests.pop(request.slot, None)
     forget(state, request, terminal, release=release)

@@ -323,7 +323,7 @@ class Orchestrator:
             return
         if event.epoch > request.epoch:
             leaving.drop(self._state, request, "It was fenced.", release=False)
-        elif event.epoch == request.epoch and request.state is RequestState.RUNNING:
+        elif event.epoch == request.work_epoch and request.worked_for:
             hollow.keep_held(self._state, request, replica, event.held)
 
     def _interacted(self, event: Interacted) -> None:
@@ -378,7 +378,7 @@ class Orchestrator:
             if not replica.lost:
                 state.orders.to_worker(
                     RenewHandles(
-                        link=replica.link, request_id=request.request_id, epoch=request.epoch
+                        link=replica.link, request_id=request.request_id, epoch=request.work_epoch
                     )
                 )
 

@@ -112,7 +112,13 @@ def _request_moves() -> Moves[RequestState]:
         Move(r.QUEUED, r.ORPHANED, "gateway link lost"),
         Move(r.RUNNING, r.ORPHANED, "gateway link lost"),
         Move(r.QUEUED, r.DONE, away),
-        Move(r.ORPHANED, r.DONE, "orphan_s, deadline, drain, opened under a higher epoch, fenced"),
+        Move(r.ORPHANED, r.QUEUED, "another gateway took it over (detachable)"),
+        Move(r.ORPHANED, r.RUNNING, "another gateway took it over (detachable)"),
+        Move(
+            r.ORPHANED,
+            r.DONE,
+            "orphan_s (detachable: detach_s), deadline, drain, opened under a higher epoch, fenced",
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from services.orchestrator.core import holding
 from services.orchestrator.core.choosing import prefix_of
+from services.orchestrator.core.detaching import begins, reattach, unconfirmed
 from services.orchestrator.core.door import request_bytes
 from services.orchestrator.core.effects import (
     AnswerUnknown,
@@ -25,6 +26,7 @@ from services.orchestrator.core.leaving import drop, hand_back, orphan
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.request import Client, OpenRequest, Standing, Verdict, Wishes
+from services.orchestrator.core.standby import Standby
 from services.orchestrator.core.state import State
 from services.orchestrator.core.streaming import check_inputs, keep_given
 from services.orchestrator.core.takeover import fence_workers, fits, take_over
@@ -73,6 +75,9 @@ def open_request(state: State, event: Opened) -> None:
         return
     state.opens_seen += 1
     older = state.requests.get(event.request_id)
+    if older is not None and (rows := unconfirmed(older, event)) is not None:
+        reattach(state, older, event, client, rows)
+        return
     if older is not None and event.epoch > older.epoch:
         drop(state, older, "It was opened again.", release=False)
     try:
@@ -119,6 +124,7 @@ def _enter(
         wishes=Wishes(event.request.params, event.request.stage_params),
         prefix=_prefix(state, event, plan),
         input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
+        standby=_standby(event),
     )
     state.note(request, Kind.OPENED)
     client.requests[event.slot] = request
@@ -126,6 +132,12 @@ def _enter(
     request.deadline_timer = state.timers.at(request.deadline_s, Due.DEADLINE, request)
     state.admissions[plan.pipeline.name].enter(request)
     return request
+
+
+def _standby(event: Opened) -> Standby | None:
+    if not event.detach_s:
+        return None
+    return Standby(event.detach_s, taken_over=event.owner_since > 0)
 
 
 def _prefix(state: State, event: Opened, plan: Plan) -> bytes:
@@ -209,7 +221,7 @@ def drain(state: State, drain_s: float) -> None:
     for request in list(state.requests.values()):
         if request.state is RequestState.ORPHANED:
             drop(state, request, "The process is being stopped.", release=True)
-        elif elsewhere and request.client.mirrors and request.state is not RequestState.STOPPING:
+        elif elsewhere and request.mirrored and request.state is not RequestState.STOPPING:
             hand_back(state, request)
     waiting = [r for admission in state.admissions.values() for r in admission.all_waiting()]
     for request in (*waiting, *state.held):
@@ -281,6 +293,10 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     plan = state.door.enter(
         event.request, context_tokens=context_tokens, takes=takes, streamed=event.streamed
     )
+    if event.detach_s and plan.streamed:
+        raise unsupported("A streamed request cannot wait for another gateway.", param="detach_s")
+    if event.owner_since and not begins(plan, event.journal):
+        raise MeshError(error_for("link_lost", _OWNER_LOST))
     input_bytes = request_bytes(event.request)
     _check_adapter(state, plan, event.request.adapter)
     holding.check(state, plan, event.request.tenant, again=event.epoch > 1)
@@ -330,8 +346,11 @@ def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:
         )
 
 
+_OWNER_LOST: Final = "The orchestrator that had the request is lost, after its gateway was."
+
 _OUTCOMES = {
     ErrorCode.ABORTED: Outcome.CANCELLED,
+    ErrorCode.LINK_LOST: Outcome.FAILED,
     ErrorCode.DEADLINE: Outcome.DEADLINE_EXCEEDED,
 }
 

@@ -16,7 +16,7 @@ from services.orchestrator.core.credit import accept_inputs, settle, took
 from services.orchestrator.core.ending import fail, take_usage
 from services.orchestrator.core.flow import PACK_ROWS, Lane
 from services.orchestrator.core.history import Kind
-from services.orchestrator.core.moves import AttemptState, RequestState
+from services.orchestrator.core.moves import AttemptState
 from services.orchestrator.core.replicas import Replica
 from services.orchestrator.core.request import (
     ID_BYTES,
@@ -25,13 +25,14 @@ from services.orchestrator.core.request import (
     OpenRequest,
     Standing,
 )
+from services.orchestrator.core.standby import Standby
 from services.orchestrator.core.starting import leave_segments
 from services.orchestrator.core.state import State
 from services.orchestrator.core.timers import Due
 from stagemesh.link.core import NO_SOURCE, Grant, Row, Step, row_cost
 from stagemesh.outcome import End, FinishReason, error_for
 
-__all__ = ["end_segments", "grant_client", "take_rows"]
+__all__ = ["end_segments", "give_rows", "grant_client", "hold_back", "take_rows"]
 
 SHOWN_MAX: Final = 1024
 
@@ -78,9 +79,11 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     if not request.sender.offer(row):
         lane.taken_units += units
         lane.taken_bytes += size
-        _hold_back(state, request)
+        hold_back(state, request)
         return
     state.orders.client_rows(request.client.link).append(row)
+    if request.standby is not None:
+        request.standby.sent(row)
     lane.delivered += row.units
     totals = attempt.meter.took(units, size)
     over = row.end is not None or row.segment_end
@@ -168,7 +171,7 @@ def _hold(state: State, request: OpenRequest, replica: Replica, lane: Lane, row:
 
 def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
     """Take a row that stages read, and perhaps the client too; the client's copy goes first."""
-    if request.state is not RequestState.RUNNING:
+    if not request.worked_for:
         state.counts.rows_late += 1
         return
     units, size = row_cost(row)
@@ -180,11 +183,13 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
             _note_first(state, request)
         if request.sender.offer(row):
             state.orders.client_rows(request.client.link).append(row)
+            if request.standby is not None:
+                request.standby.sent(row)
             lane.delivered += row.units
             lane.passed_units += units
             lane.passed_bytes += size
         else:
-            _hold_back(state, request)
+            hold_back(state, request)
             if lane.gated:
                 return
     elif lane.mirrored:
@@ -198,6 +203,8 @@ def _feed_on(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
     """Keep a row for those who read it, and send it to those who run."""
     if not (lane.unfed or lane.keepers or lane.feeds or lane.by_segment):
         return
+    if row.pos == lane.start and lane.unfed:
+        state.touch(request)  # Who reads it as a stream can begin.
     request.journal_bytes += lane.keep(row)
     for feed in lane.feeds:
         if feed.keeps_up():
@@ -221,7 +228,7 @@ def _overrun(state: State, request: OpenRequest, lane: Lane) -> None:
         fail(state, request, attempt.error(reason) if attempt is not None else error_for(reason))
 
 
-def _hold_back(state: State, request: OpenRequest) -> None:
+def hold_back(state: State, request: OpenRequest) -> None:
     """Note that rows wait for the client; it has `slow_s` to take some."""
     if request.stuck_since_s is None:
         request.stuck_since_s = state.now_s
@@ -231,11 +238,30 @@ def _hold_back(state: State, request: OpenRequest) -> None:
 
 def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
     """Send the client what its new credit allows, and let the workers go on."""
+    if request.standby is not None:
+        _confirm(state, request, request.standby, grant)
     rows = request.sender.grant(grant.units, grant.bytes)
-    if not rows:
-        return
+    if rows:
+        give_rows(state, request, rows)
+
+
+def _confirm(state: State, request: OpenRequest, standby: Standby, grant: Grant) -> None:
+    """Forget what a gateway has for good; a request that has given all ends only then."""
+    client = request.client
+    units, size = grant.units - client.window_units, grant.bytes - client.window_bytes
+    if standby.confirm(units, size):
+        if request.stuck_since_s is not None:
+            request.stuck_since_s = state.now_s
+        if not request.lanes_left:
+            state.touch(request)
+
+
+def give_rows(state: State, request: OpenRequest, rows: list[Row]) -> None:
+    """Send the client rows that waited for its credit, and settle them."""
     state.orders.client_rows(request.client.link).extend(rows)
     for row in rows:
+        if request.standby is not None:
+            request.standby.sent(row)
         lane = request.lanes[row.lane]
         lane.delivered += row.units
         units, size = row_cost(row)

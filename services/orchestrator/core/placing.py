@@ -10,7 +10,7 @@ from typing import Final
 from services.orchestrator.core.choosing import least_loaded, prefix_affinity, round_robin
 from services.orchestrator.core.ending import fail, fail_or_reject
 from services.orchestrator.core.history import Kind
-from services.orchestrator.core.moves import ATTEMPT_MOVES
+from services.orchestrator.core.moves import ATTEMPT_MOVES, RequestState
 from services.orchestrator.core.replicas import Replica, ReplicaPool
 from services.orchestrator.core.request import Attempt, Group, OpenRequest, Standing
 from services.orchestrator.core.state import State
@@ -237,6 +237,8 @@ def _make_pending(state: State, group: Group) -> None:
 
 
 def _enqueue(state: State, group: Group) -> None:
+    if group.request.state is not RequestState.RUNNING:
+        return  # It starts nothing, and comes here again when its next gateway has come.
     pool = state.pool_of(group)
     group.ticket = Ticket(group.key, group)
     home = _home(pool, group)

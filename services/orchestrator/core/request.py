@@ -1,34 +1,21 @@
-"""One open request: its groups, their attempts, its lanes."""
+"""One open request: its groups, its lanes, and how far it is."""
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from services.orchestrator.core.clients import NO_WISHES, Client, Verdict, Wishes
-from services.orchestrator.core.feeds import Feed
 from services.orchestrator.core.flow import Lane
+from services.orchestrator.core.groups import Attempt, Group
 from services.orchestrator.core.history import History
 from services.orchestrator.core.intake import Intake
-from services.orchestrator.core.interactions import Prompt
 from services.orchestrator.core.loss import Loss, Way
-from services.orchestrator.core.moves import (
-    ATTEMPT_MOVES,
-    GROUP_MOVES,
-    REQUEST_MOVES,
-    AttemptState,
-    IllegalMove,
-    RequestState,
-    Standing,
-)
-from services.orchestrator.core.plan import GroupPlan, Plan, RolePlan
-from services.orchestrator.core.replicas import Replica, WorkerCard
-from services.orchestrator.core.tickets import Ticket
+from services.orchestrator.core.moves import REQUEST_MOVES, RequestState, Standing
+from services.orchestrator.core.plan import Plan
+from services.orchestrator.core.replicas import Replica
+from services.orchestrator.core.standby import Standby
 from services.orchestrator.core.timers import Timer
-from stagemesh.link.core import REQUEST_SOURCE, Meter, Sender
+from stagemesh.link.core import REQUEST_SOURCE, Sender
 from stagemesh.media import Modality, split_lane
-from stagemesh.outcome import ErrorInfo, Timings, Usage, error_for
-from stagemesh.pipeline import EdgeMode, Stage
+from stagemesh.outcome import Usage
 
 __all__ = [
     "Attempt",
@@ -46,206 +33,6 @@ __all__ = [
 ID_BYTES: Final = 4
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
-    """One submission of one role of a group to one replica."""
-
-    group: "Group"
-    role: RolePlan
-    number: int
-    state: AttemptState
-    meter: Meter
-    placed_on: Replica | None = None
-    slot: int = 0
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    open_lanes: set[int] = field(default_factory=set)
-    feeds: dict[int, Feed] = field(default_factory=dict)
-    submitted_s: float = 0.0
-    unanswered: bool = False
-    """It was told to stop, and its request ended before its worker answered."""
-    timings: Timings | None = None
-    """What its worker said last of where its time went."""
-
-    def move(self, to: AttemptState) -> None:
-        """Change its state by the table."""
-        self.state = ATTEMPT_MOVES.check(self.state, to)
-
-    @property
-    def replica(self) -> Replica:
-        """The replica that has it.
-
-        Raises:
-            IllegalMove: If it was never placed, so that nobody can ask this.
-        """
-        if self.placed_on is None:
-            raise IllegalMove(f"an attempt in state {self.state.name} has no replica")
-        return self.placed_on
-
-    @property
-    def running(self) -> bool:
-        """Whether its outputs count."""
-        return self.state is AttemptState.SUBMITTED or self.state is AttemptState.STREAMING
-
-    def error(self, reason: str, message: str = "") -> ErrorInfo:
-        """Make a cause that arose at this attempt."""
-        return self.placed(error_for(reason, message))
-
-    def placed(self, error: ErrorInfo) -> ErrorInfo:
-        """Say of a cause where it arose, and for which companion."""
-        companion = self.role.companion
-        return msgspec.structs.replace(
-            error,
-            message=f"Companion {companion}: {error.message}" if companion else error.message,
-            stage=self.group.stage.name,
-            pool=self.group.stage.pool,
-            replica_id=self.replica.replica_id,
-            attempt=self.number,
-        )
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """One choice of a stage with its companions; `attempts` are the latest of each role."""
-
-    request: "OpenRequest"
-    plan: GroupPlan
-    standing: Standing = GROUP_MOVES.start
-    unfed: bool = True
-    """It is not running, so what it has not been sent is nobody's debt."""
-    keeping: bool = True
-    """It may have to be sent its sources again, so they keep everything."""
-    attempts: tuple[Attempt, ...] = ()
-    numbers_used: int = 0
-    ticket: Ticket | None = None
-    timer: Timer | None = None
-    join_timer: Timer | None = None
-    """Since some of its roles have ended and others have not."""
-    pending_s: float = 0.0
-    refusals: int = 0
-    refused_s: float | None = None
-    refusal: ErrorInfo | None = None
-    avoid: set[int] = field(default_factory=set)
-    card: WorkerCard | None = None
-    """Of the replica that it was given to last."""
-    resumes: bool = False
-    """It was started before, here or by another owner, and was lost."""
-    way: Way | None = None
-    """How it goes on."""
-    stale: bool = False
-    """The gateway was told what is going to be made again, and has to drop it first."""
-    loss: Loss | None = None
-    """Not accounted for yet."""
-    free: bool = True
-    """Going on costs nothing of the retry budget: it was handed back, or another owner lost it."""
-    losses: int = 0
-    crashes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of each role that a replica was lost with: how often in a row, and at which position."""
-    cause: ErrorInfo | None = None
-    """Of its last loss."""
-    prompts: list[Prompt] = field(default_factory=list)
-    """The changes of its prompt that it was given in its present run."""
-    lanes: tuple[Lane, ...] = ()
-    sources: tuple[Lane, ...] = ()
-
-    @property
-    def stage(self) -> Stage:
-        """The stage that it is a choice of."""
-        return self.plan.stage
-
-    def move(self, to: Standing) -> None:
-        """Change where it stands by the table, unless it stands there."""
-        if to is not self.standing:
-            self.standing = GROUP_MOVES.check(self.standing, to)
-
-    @property
-    def key(self) -> tuple[bool, int, int, int]:
-        """Its order among those that want an engine slot: first who goes on after a loss."""
-        stage, choice = self.plan.stage, self.plan.choice
-        return (not self.resumes, -stage.index, self.request.number, choice)
-
-    @property
-    def wanted(self) -> int:
-        """How many engine slots it wants."""
-        return sum(attempt.state is AttemptState.PENDING for attempt in self.attempts)
-
-    @property
-    def wanted_at_once(self) -> int:
-        """How many engine slots it wants on one replica."""
-        return min(1, self.wanted) if self.stage.apart else self.wanted
-
-    @property
-    def segment(self) -> int:
-        """Which segment of its input it is at, where it runs once for each: it has one lane."""
-        return self.lanes[0].segments
-
-    @property
-    def kept_sources(self) -> list[Lane]:
-        """The lanes that it may have to be sent from the start: not those it reads by segments."""
-        return [
-            lane
-            for source, lane in zip(self.plan.sources, self.sources, strict=True)
-            if source.mode is not EdgeMode.SEGMENT
-        ]
-
-    @property
-    def idle_roles(self) -> list[RolePlan]:
-        """The roles that have not given everything and that nobody works on."""
-        busy = {attempt.role.role for attempt in self.attempts if attempt.running}
-        lanes = self.request.lanes
-        return [
-            role
-            for role in self.plan.roles
-            if role.role not in busy and not all(lanes[n].cursor.ended for n in role.lanes)
-        ]
-
-    @property
-    def running(self) -> bool:
-        """Whether some worker has it."""
-        return any(attempt.running for attempt in self.attempts)
-
-    def live(self) -> list[Attempt]:
-        """Give its attempts that hold an engine slot."""
-        return [a for a in self.attempts if a.running or a.state is AttemptState.STOPPING]
-
-    def crash(self, role: RolePlan) -> None:
-        """Note that a replica was lost, or stood still, while it worked on a role."""
-        at = sum(self.request.lanes[number].cursor.next for number in role.lanes)
-        count, before = self.crashes.get(role.role, (0, at))
-        self.crashes[role.role] = (count + 1 if before == at else 1, at)
-
-    def lose(self, loss: Loss, cause: ErrorInfo | None) -> None:
-        """Note that nobody works on some of it any more; it wants its inputs again."""
-        self.move(Standing.LOST)
-        self.resumes = True
-        self.ticket = None
-        if self.loss is None or loss.value > self.loss.value:
-            self.loss = loss
-        self.cause = cause or self.cause
-        self.want_inputs()
-
-    def want_inputs(self) -> None:
-        """Note that it does not run, so that its sources keep what it has not been sent."""
-        if not self.unfed:
-            self.unfed = True
-            for lane in self.kept_sources:
-                lane.unfed += 1
-
-    def keep_inputs(self) -> None:
-        """Note that it may have to be sent its sources again after all."""
-        if not self.keeping:
-            self.keeping = True
-            for lane in self.kept_sources:
-                lane.keepers += 1
-
-    def release_inputs(self) -> None:
-        """Note that it never has to be sent its sources again."""
-        if self.keeping:
-            self.keeping = False
-            for lane in self.kept_sources:
-                lane.keepers -= 1
-                self.request.journal_bytes += lane.trim()
-
-
 class OpenRequest:
     """A request from the door to its terminal."""
 
@@ -254,8 +41,9 @@ class OpenRequest:
         "end_timer", "epoch", "first_output_s", "groups", "history", "holders", "homes",
         "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
         "opened_s", "partials", "plan", "prefix", "priority", "prompt", "prompts_seen",
-        "renewal_timer", "request_id", "sender", "serial", "shown", "slot", "slow_timer", "started",
-        "state", "stuck_since_s", "tenant", "unrecoverable", "verdict", "wishes",
+        "renewal_timer", "request_id", "sender", "serial", "shown", "slot", "slow_timer", "standby",
+        "started", "state", "stuck_since_s", "tenant", "unrecoverable", "verdict", "wishes",
+        "work_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -277,12 +65,15 @@ class OpenRequest:
         wishes: Wishes = NO_WISHES,
         prefix: bytes = b"",
         input_window: tuple[int, int] | None = None,
+        standby: Standby | None = None,
     ) -> None:
         self.number = number
         self.serial = serial
         """Its place among all that were opened here, those turned away included."""
         self.request_id = request_id
         self.epoch = epoch
+        """Of the last `Open`; `work_epoch` is that of the one it came with, which workers know."""
+        self.work_epoch = epoch
         self.client = client
         self.slot = slot
         self.plan = plan
@@ -298,6 +89,7 @@ class OpenRequest:
         self.prefix = prefix
         self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
+        self.standby = standby  # Of a detachable request.
         self.live = 0
         self.journal_bytes = 0
         """What its lanes keep in memory, for those who read them or to go on after a loss."""
@@ -337,6 +129,18 @@ class OpenRequest:
     def move(self, to: RequestState) -> None:
         """Change its state by the table."""
         self.state = REQUEST_MOVES.check(self.state, to)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether its gateway has all that another owner would go on from."""
+        return self.client.mirrors and not (self.standby is not None and self.standby.taken_over)
+
+    @property
+    def worked_for(self) -> bool:
+        """Whether what comes of its attempts counts: somebody wants it, or will."""
+        if self.state is RequestState.RUNNING:
+            return True
+        return self.standby is not None and self.standby.waiting
 
     @property
     def measured_bytes(self) -> int:

@@ -114,7 +114,7 @@ def _begin_lane(
     if lane.log is None and not request.unrecoverable:
         lane.log = LaneLog.begun(contract, lane.modality, lane.cursor.next, lane.start)
     # What cannot be made again is at the gateway before anything is made of it.
-    tells = request.client.mirrors and contract is not ResumeContract.REPLAY
+    tells = request.mirrored and contract is not ResumeContract.REPLAY
     if lane.visible:
         lane.gated = tells and not lane.direct
     elif not (lane.begun or lane.segments):
@@ -147,7 +147,7 @@ def _submission(
     return SubmitAttempts(
         link=attempts[0].replica.link,
         request_id=request.request_id,
-        epoch=request.epoch,
+        epoch=request.work_epoch,
         attempt=number,
         model=request.plan.pipeline.name,
         stage=groups[0].stage.index,

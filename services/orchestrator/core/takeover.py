@@ -42,7 +42,7 @@ def fence_workers(state: State, request: OpenRequest, journal: Journal) -> None:
                 FenceRequest(
                     link=replica.link,
                     request_id=request.request_id,
-                    epoch=request.epoch,
+                    epoch=request.work_epoch,
                     handle_ids=mine,
                 )
             )

@@ -108,6 +108,8 @@ class Counts(msgspec.Struct, kw_only=True):
     """Stages that were lost and given to a replica again."""
     takeovers: int = 0
     """Requests that another owner had."""
+    reattached: int = 0
+    """Detachable requests that another gateway took over."""
     inputs_late: int = 0
     """Pieces of a client's input for a request that is over, or never was."""
     hand_backs: int = 0

@@ -73,6 +73,8 @@ def opened(link: int, frame: link_pb2.Open, journal: Journal, inputs: list[Row])
         journal=journal,
         streamed=frame.streamed,
         inputs=inputs,
+        detach_s=frame.detach_s,
+        owner_since=frame.owner_since,
     )
 
 

@@ -101,6 +101,10 @@ class Sender:
             released.append(self._held.popleft())
         return released
 
+    def overrun(self, row: Row) -> None:
+        """Count a row that goes whatever the totals, since its receiver has room for it."""
+        self._window.spend(*row_cost(row))
+
     def release(self) -> list[Row]:
         """Give everything that waits, in order, whatever the totals: the key is about to end."""
         released = list(self._held)

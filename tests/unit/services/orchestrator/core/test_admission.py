@@ -111,7 +111,7 @@ def test_the_limits_are_shared_by_the_orchestrators() -> None:
 
 def again(number: int, input_bytes: int = 0) -> OpenRequest:
     made = request(number, input_bytes)
-    made.epoch = 2
+    made.work_epoch = 2
     return made
 
 

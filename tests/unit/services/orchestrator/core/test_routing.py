@@ -6,6 +6,7 @@ from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from stagemesh.link.core import Row
 from stagemesh.media import Body, Modality, lane_of
+from stagemesh.pipeline import parse_mesh
 from tests.helpers.core_stage import END, CoreStage, make_request, of_kind
 
 
@@ -21,6 +22,32 @@ def test_a_stage_starts_once() -> None:
     assert stages_of(stage.rows(thinker, CoreStage.text(1, 0, "a"))) == [1]
     assert stages_of(stage.rows(thinker, CoreStage.text(1, 1, "b"))) == []
     assert stages_of(stage.rows(thinker, CoreStage.text(1, 2, "c", end=True))) == []
+
+
+BESIDE = """\
+pools:
+  thinker: {engine: synthetic, options: {gives: [text, tensor]}}
+  talker: {engine: synthetic, options: {gives: audio}}
+pipelines:
+  beside:
+    stages:
+      thinker: {pool: thinker, bridge: script}
+      talker:
+        pool: talker
+        inputs: [{from: thinker, modality: tensor, mode: stream}]
+        bridge: script
+    outputs: {text: thinker, audio: talker}
+"""
+
+
+def test_a_stage_starts_with_what_it_reads_though_another_lane_began_before() -> None:
+    stage = CoreStage(mesh=parse_mesh(BESIDE, "beside.yaml"))
+    thinker, _ = stage.replica("thinker")
+    stage.replica("talker")
+    stage.open(make_request("beside"))
+    assert stages_of(stage.rows(thinker, CoreStage.text(1, 0, "a"))) == []
+    tensor = Row(1, lane_of(0, 0, Modality.TENSOR), 0, 1, body=Body(inline=b"t"))
+    assert stages_of(stage.rows(thinker, tensor)) == [1]
 
 
 @pytest.mark.parametrize("end", [False, True])
