@@ -167,6 +167,16 @@ def test_credit_that_crosses_stages_goes_on_meanwhile() -> None:
     assert [grant.units for one in grants for grant in one.grants] == [96]
 
 
+def test_who_takes_input_meanwhile_is_sent_more() -> None:
+    stage = Detached("rejoin", "thinker", "mixer")
+    coder, _ = stage.replica("coder", units=1)
+    stage.rows(stage.links[0], *(stage.text(1, pos, "a") for pos in range(2)))
+    stage.lose_gateway()
+    more = Grant(1, TEXT, 2, BYTES)
+    effects = stage.do(ev.InputCreditGranted(link=coder, grants=[more]))
+    assert [row.pos for one in of_kind(effects, fx.SendRows) for row in one.rows] == [1]
+
+
 def test_nobody_is_sent_what_stages_alone_read_while_no_gateway_is_there() -> None:
     stage = Detached("rejoin", "thinker", "coder", "mixer")
     thinker, *_ = stage.links
