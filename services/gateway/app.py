@@ -8,14 +8,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import uvicorn
 
-from services.gateway.client import Media, Orchestrators, serve_payloads
+from services.gateway.client import Detachables, Media, Orchestrators, serve_payloads
 from services.gateway.core.access import AccessRule
 from services.gateway.edges import Backend, BoundedProtocol, Front, GatewayMetrics
 from services.gateway.settings import Settings
+from services.gateway.store import SqliteStore
 from services.gateway.translate import SelfPortrait
 from stagemesh.discovery import open_source
 from stagemesh.ids import new_incarnation
@@ -58,6 +60,8 @@ class Gateway:
         self._stop = asyncio.Event()
         self.address = settings.http
         """Where it listens; the port is known once `started` is set."""
+        self.detachables: Detachables | None = None
+        """Requests that may outlive it; from `started` on, if there is a store."""
         self.started = asyncio.Event()
 
     def stop(self) -> None:
@@ -89,8 +93,10 @@ class Gateway:
                 on_drop=gauges.dropped.inc,
                 on_loss=lambda kind: gauges.losses.labels(kind.value).inc(),
             )
+            self.detachables = await self._open_store(stack, orchestrators)
             backend = Backend(
                 orchestrators,
+                self.detachables,
                 access=AccessRule(host, settings.allowed_hosts, settings.allowed_origins),
                 limits=settings.limits,
                 metrics=gauges,
@@ -98,10 +104,15 @@ class Gateway:
             async with asyncio.TaskGroup() as tasks:
                 links = tasks.create_task(orchestrators.run(), name="links")
                 leases = tasks.create_task(media.run(), name="leases")
+                keeping = tasks.create_task(self._keep(), name="detachables")
                 await self._serve_http(listener, backend)
+                if self.detachables is not None:
+                    # While the links stand: what is left goes on at another gateway.
+                    await self.detachables.close()
                 await orchestrators.close()
                 links.cancel()
                 leases.cancel()
+                keeping.cancel()
 
     async def _serve_http(self, listener: socket.socket, backend: Backend) -> None:
         """Serve HTTP until `stop`; then let what is open finish, and end the rest typed."""
@@ -137,6 +148,20 @@ class Gateway:
             )
             await http
             end.cancel()
+
+    async def _open_store(
+        self, stack: AsyncExitStack, orchestrators: Orchestrators
+    ) -> Detachables | None:
+        if not self._settings.store:
+            return None
+        store = SqliteStore(Path(self._settings.store))
+        await store.open()
+        stack.push_async_callback(store.close)
+        return Detachables(orchestrators, store)
+
+    async def _keep(self) -> None:
+        if self.detachables is not None:
+            await self.detachables.run()
 
     async def _media(self, stack: AsyncExitStack, incarnation: int) -> Media:
         settings = self._settings

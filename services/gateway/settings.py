@@ -49,6 +49,8 @@ class Settings:
     """Where the bytes of large inputs lie."""
     lease_s: float = 60.0
     """How long they are kept without a sign of life of their request."""
+    store: str = ""
+    """SQLite file of requests that outlive a gateway, for all of one machine; empty: none do."""
     log_level: str = "INFO"
     """The least level that is logged."""
     client: ClientPolicy = field(default_factory=ClientPolicy)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from stagemesh.api.types.v1 import link_pb2
+from stagemesh.api.types.v1 import link_pb2, request_pb2
 from stagemesh.link.core import Journal, split_journal
 from stagemesh.link.pump.journals import journal_to_proto
 from stagemesh.media import Request
@@ -12,6 +12,7 @@ from stagemesh.outcome import Terminal
 from stagemesh.wire import (
     PublishedModelValue,
     published_from_proto,
+    request_from_proto,
     request_to_proto,
     terminal_from_proto,
 )
@@ -27,6 +28,8 @@ __all__ = [
     "models_of",
     "open_frames",
     "ping_of",
+    "request_bytes",
+    "request_of",
     "takes_work",
     "terminal_of",
 ]
@@ -86,6 +89,8 @@ def open_frames(
     journal: Journal,
     streamed: bool = False,
     inputs_follow: bool = False,
+    detach_s: float = 0.0,
+    owner_since: int = 0,
 ) -> list[link_pb2.Frame]:
     """Give a request to an orchestrator, with what it has produced so far; in parts if it is large.
 
@@ -101,6 +106,8 @@ def open_frames(
         request=request_to_proto(request),
         streamed=streamed,
         more=inputs_follow,
+        detach_s=detach_s,
+        owner_since=owner_since,
     )
     if len(parts) <= 1 and opened.ByteSize() <= _LARGE_BYTES:
         if parts:
@@ -139,6 +146,20 @@ def fence_frame(slot: int) -> link_pb2.Frame:
 def handle_lost_frame(slot: int, handle_id: str) -> link_pb2.Frame:
     """Say that the bytes of an output could not be fetched."""
     return link_pb2.Frame(handle_lost=link_pb2.HandleLost(slot=slot, handle_id=handle_id))
+
+
+def request_bytes(request: Request) -> bytes:
+    """Write a request for whoever goes on with it later."""
+    return request_to_proto(request).SerializeToString()
+
+
+def request_of(data: bytes) -> Request:
+    """Read a request that was written before.
+
+    Raises:
+        MeshError: If it is of a modality that is not known here.
+    """
+    return request_from_proto(request_pb2.Request.FromString(data))
 
 
 def terminal_of(message: link_pb2.Terminal) -> Terminal:

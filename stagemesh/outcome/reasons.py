@@ -55,6 +55,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "media_too_large": Reason(_C.PAYLOAD_TOO_LARGE, "A media part is larger than the limit."),
         "content_filter": Reason(_C.GUARDRAIL, "A guardrail refused the content."),
         "conflict": Reason(_C.CONFLICT, "The object is not in a state that allows this."),
+        "taken_over": Reason(_C.CONFLICT, "Another gateway has taken the request over."),
         "rate_limit_exceeded": Reason(_C.RATE_LIMITED, "The tenant has used up its rate."),
         # Room, or an operator's will.
         "queue_full": Reason(_C.OVERLOADED, "As many requests wait as may wait."),

@@ -36,9 +36,13 @@ class FakeRequest:
         self.epoch = opened.epoch
         self.journal = journal
         self.deadline_left_s = opened.deadline_left_s
+        self.detach_s = opened.detach_s
+        self.owner_since = opened.owner_since
         self.request: Request = request_from_proto(opened.request)
         self.aborted = asyncio.Event()
         self.sent_units = 0
+        self.granted_units = 0
+        """By the last grant; 0 before the first."""
         self.lost_handles: asyncio.Queue[str] = asyncio.Queue()
         self._link = link
         self._sender = Sender(link.peer.limits.window_units, link.peer.limits.window_bytes)
@@ -136,6 +140,12 @@ class FakeRequest:
         """Send a row as it is, without credit."""
         self._link.send_rows([row])
 
+    async def confirmed(self, units: int) -> None:
+        """Wait until a grant is for so many units beyond the first window."""
+        while self.granted_units - self._link.peer.limits.window_units < units:
+            self._room.clear()
+            await self._room.wait()
+
     async def settled(self) -> None:
         """Wait until nothing waits for credit."""
         while self._sender.held_units or self._sender.held_bytes:
@@ -144,6 +154,7 @@ class FakeRequest:
 
     def granted(self, units: int, size: int) -> None:
         """Take a grant."""
+        self.granted_units = units
         self._send(self._sender.grant(units, size))
         self._room.set()
 
@@ -187,6 +198,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         """Those of them that could not be served now."""
         self.script = script
         self.id = "orchestrator-0"
+        self.incarnation = new_incarnation()
         self.revision = "r1"
         self.deadline_s = 0.0
         """Of its pipelines."""
@@ -280,6 +292,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
 
     async def stop(self) -> None:
         """Break every link, as a process that dies does; `start` brings it back."""
+        self.incarnation = new_incarnation()
         server, self._server = self._server, None
         if server is not None:
             await server.stop(0)
@@ -297,6 +310,11 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
     def _begin(self, link: Link, opened: link_pb2.Open, parts: list[Journal]) -> None:
         self.parts += len(parts) if opened.more else 0
         asked = FakeRequest(link, opened, join_journals(parts))
+        if asked.detach_s:
+            # Whoever had it is told.
+            for older in self.requests:
+                if older.request_id == asked.request_id:
+                    older.unknown()
         self.requests.append(asked)
         self._open[link.id, opened.slot] = asked
         task = asyncio.create_task(self._play(asked))
@@ -321,7 +339,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         return link_pb2.Hello(
             service=link_pb2.SERVICE_KIND_ORCHESTRATOR,
             id=self.id,
-            incarnation=new_incarnation(),
+            incarnation=self.incarnation,
             version="test",
             state=self.state,
             pipelines=self._pipelines(),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gateway.client import Exchange, State, Taken
-from services.gateway.client.exchange import Owner
+from services.gateway.client.parties import Owner
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
 from stagemesh.errors import MeshError
@@ -103,6 +103,9 @@ class FakeOwner:
 
     def leave(self, exchange: Exchange) -> None:
         """It is over here."""
+
+    def cede(self, exchange: Exchange, *, here: bool) -> None:
+        """Nobody else has it."""
 
 
 def check(number: int, beyond: int, kept: Any) -> None:

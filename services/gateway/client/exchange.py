@@ -8,74 +8,40 @@ one goes on where this journal stands.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from enum import Enum
-from typing import Final, Protocol
-
-import msgspec
+from typing import Final
 
 from services.gateway.client.inputs import ExchangeInput
+from services.gateway.client.parties import Claims, Keeper, Owner, State, Taken
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, is_refusal
 from stagemesh.errors import MeshError
-from stagemesh.link.core import NO_SOURCE, Grant, Meter, Placed, Row, Step, row_cost
+from stagemesh.link.core import (
+    NO_SOURCE,
+    Grant,
+    Meter,
+    Placed,
+    Row,
+    Step,
+    confirming_cost,
+    row_cost,
+)
 from stagemesh.media import Body, Handle, Request
 from stagemesh.outcome import ErrorInfo, Outcome, Terminal, error_for
 
-__all__ = ["Exchange", "Keeper", "Owner", "State", "Taken", "ended_by"]
+__all__ = ["Exchange", "ended_by"]
 
 
 _LEAST_S: Final = 0.001
-
-
-class State(Enum):
-    """How far an exchange is."""
-
-    OPEN = "open"
-    ENDING = "ending"
-    """Its end is decided here; the orchestrator has been told and has not answered yet."""
-    DONE = "done"
-
-
-class Owner(Protocol):
-    """The orchestrator that has an exchange."""
-
-    def grant(self, exchange: "Exchange", grant: Grant) -> None:
-        """Return credit."""
-
-    def abort(self, exchange: "Exchange", cause: str) -> None:
-        """Tell it to stop, and wait a while for its answer."""
-
-    def handle_lost(self, exchange: "Exchange", handle_id: str) -> None:
-        """Tell it that the bytes of an output could not be had, and are to be given again."""
-
-    def leave(self, exchange: "Exchange") -> None:
-        """Forget the exchange; what still comes of it means nothing."""
-
-
-class Keeper(Protocol):
-    """Whoever finds owners for exchanges."""
-
-    def lost(self, exchange: "Exchange", loss: Loss, owner: "Owner | None") -> None:
-        """Find an open exchange another owner than the one it had, or end it."""
-
-    def release(self, exchange: "Exchange") -> None:
-        """Forget an exchange that is done."""
-
-
-class Taken(msgspec.Struct, gc=False):
-    """What waited: rows, and the request's end if these are the last."""
-
-    rows: list[Row]
-    terminal: Terminal | None
 
 
 class Exchange:
     """A request from its first owner to its end; used by one task, and fed by its owner's link."""
 
     __slots__ = (
-        "_behind", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_on_drop", "_owner",
-        "_proven", "_rows", "_waiter", "_window", "deadline", "deadline_at_s", "input", "journal",
-        "redrive", "request", "request_id", "retry", "slot", "state", "terminal",
+        "_behind", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_nudged", "_on_drop",
+        "_owner", "_proven", "_rows", "_waiter", "_window", "claims", "deadline", "deadline_at_s",
+        "input", "journal", "redrive", "request", "request_id", "retry", "slot", "state",
+        "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +71,8 @@ class Exchange:
         """When its client's time is up, by the loop's clock; 0 if it set none."""
         self.deadline: asyncio.TimerHandle | None = None
         self.retry: asyncio.TimerHandle | None = None
+        self.claims: Claims | None = None
+        """Of a request that may outlive this gateway; set before its first owner."""
         self._keeper = keeper
         self._owner: Owner | None = None
         self._proven = False
@@ -118,6 +86,7 @@ class Exchange:
         self._behind: list[tuple[Row, bool]] = []
         # A success that came before the bytes of all that it completes.
         self._complete: Terminal | None = None
+        self._nudged = False
         self._waiter: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
 
@@ -145,33 +114,40 @@ class Exchange:
         self._owner = owner
         self.slot = slot
         self._proven = False
-        self._meter = Meter(*self._window)
+        self._meter = Meter(*self._window, each=self.claims is not None)
         self.redrive.opened(now_s)
 
     async def take(self) -> Taken:
         """Wait until something came, and take what can be had of it, with bytes behind handles.
 
-        After the terminal was given there is nothing more to take.
+        After the terminal was given there is nothing more to take. After a nudge it may be nothing.
         """
-        while not self._rows and (self._behind or self.terminal is None):
+        while not (self._rows or self._nudged) and (self._behind or self.terminal is None):
             if self._behind:
                 await self._fetch_first()
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
+        self._nudged = False
         rows, self._rows = self._rows, []
         return Taken(rows, None if self._behind else self.terminal)
+
+    def nudge(self) -> None:
+        """Have whoever takes look up, with or without rows."""
+        self._nudged = True
+        self._wake()
 
     def settle(self, rows: list[Row]) -> None:
         """Give back the credit of rows that the client has, or that are kept for it."""
         if self.state is not State.OPEN or self._owner is None:
             return
         epoch = self.epoch
+        cost_of = row_cost if self.claims is None else confirming_cost
         units = size = 0
         for row in rows:
             # The credit of an earlier owner went with it.
             if row.slot == epoch:
-                cost = row_cost(row)
+                cost = cost_of(row)
                 units += cost[0]
                 size += cost[1]
         totals = self._meter.took(units, size)
@@ -257,6 +233,13 @@ class Exchange:
             self._keeper.lost(self, loss, owner)
         else:
             self._close()
+
+    def cede(self, *, here: bool) -> None:
+        """Have it no more, without an end: another gateway has it, or will have; see `Owner`."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.cede(self, here=here)
+        self._close()
 
     async def _fetch_first(self) -> None:
         """Fetch the bytes of the row that holds up those behind it; it may be dropped meanwhile."""

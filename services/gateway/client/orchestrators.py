@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.gateway.client.exchange import Exchange, Owner
+from services.gateway.client.exchange import Exchange
 from services.gateway.client.inputs import ExchangeInput
 from services.gateway.client.lines import Line
 from services.gateway.client.media import Media
+from services.gateway.client.parties import Owner
 from services.gateway.client.peers import Peer
 from services.gateway.client.redrives import Redrives
-from services.gateway.core.choice import choose
+from services.gateway.core.choice import choose, named
+from services.gateway.core.detached import LanePosition, OwnerName
 from services.gateway.core.inputs import InputLog
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
@@ -50,6 +52,8 @@ class ClientPolicy:
     """Of what the client of one request gave piece by piece; above it, alike."""
     open_bytes_max: int = 3 * 1024 * 1024
     """Of one request on the link; large media does not count."""
+    ended_keep_s: float = 86_400.0
+    """How long it is known of a request that may outlive a gateway what became of it."""
 
 
 class Orchestrators:
@@ -71,7 +75,7 @@ class Orchestrators:
         self._source = source
         self.portrait = portrait
         self._media = media
-        self._policy = policy
+        self.policy = policy
         self._link_policy = link_policy
         self._tls = tls
         self._insecure = insecure
@@ -122,49 +126,103 @@ class Orchestrators:
         Raises:
             MeshError: If none can take it, or it is too large.
         """
+        self.peer_for(request.model)  # Before anything is stored.
+        sent = await self.put(request, request_id)
+        try:
+            peer = self.peer_for(request.model)
+            deadline_s = self.deadline_of(peer, request.model, deadline_s)
+            exchange = self.exchange(sent, request_id, streamed=streamed)
+            self.start(exchange, peer, deadline_s)
+        except BaseException:
+            self.forget(request_id)
+            raise
+        return exchange
+
+    async def put(self, request: Request, request_id: str) -> Request:
+        """Put a request's large media where workers fetch it, until its exchange is over.
+
+        Raises:
+            MeshError: If there is no room.
+        """
+        return await self._media.put(request, request_id)
+
+    def forget(self, request_id: str) -> None:
+        """Drop the media of a request that came to no exchange."""
+        self._media.release(request_id)
+
+    def peer_for(self, model: str, owner: OwnerName | None = None, revision: str = "") -> Peer:
+        """Choose who gets a request: who had it, if that one is linked, whatever else is there.
+
+        Of the others, where a revision is named, only those whose pipeline has it.
+
+        Raises:
+            MeshError: If none can take it, or this gateway is being stopped.
+        """
         if self._draining:
             raise MeshError(error_for("draining", retry_after_s=1.0))
-        choose(self._peers(), request.model)  # Before anything is stored.
-        sent = await self._media.put(request, request_id)
-        try:
-            return self._open(sent, request_id, deadline_s, streamed=streamed)
-        except BaseException:
-            self._media.release(request_id)
-            raise
+        had = None if owner is None else named(self._peers(), owner)
+        fitting = (peer for peer in self._peers() if revision in {"", peer.revision_of(model)})
+        return had or choose(fitting, model)
 
-    def _open(
-        self, request: Request, request_id: str, deadline_s: float, *, streamed: bool
+    def deadline_of(self, peer: Peer, model: str, deadline_s: float) -> float:
+        """Give the time that a request has: its client's, else its pipeline's; 0 for neither."""
+        return deadline_s or min(peer.models[model].deadline_s, self.policy.deadline_max_s)
+
+    def exchange(
+        self,
+        request: Request,
+        request_id: str,
+        *,
+        begun: Iterable[LanePosition] | None = None,
+        revision: str = "",
+        streamed: bool = False,
     ) -> Exchange:
-        peer = choose(self._peers(), request.model)
-        policy = self._policy
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        published = peer.models[request.model]
-        # Told to each owner, so that the second does not begin the pipeline's time anew.
-        deadline_s = deadline_s or min(published.deadline_s, policy.deadline_max_s)
-        exchange = Exchange(
+        """Make the exchange of a request; if another gateway has begun it, from where it stands."""
+        policy = self.policy
+        journal = RequestJournal(
+            request.choices,
+            request.modalities,
+            bytes_max=policy.journal_bytes_max,
+            begun=begun,
+            revision=revision,
+        )
+        return Exchange(
             request,
             request_id=request_id,
             window=(self.portrait.window_units, self.portrait.window_bytes),
             keeper=self,
-            journal=RequestJournal(
-                request.choices, request.modalities, bytes_max=policy.journal_bytes_max
-            ),
+            journal=journal,
             redrive=Redrive(policy.redrive),
-            deadline_at_s=now_s + deadline_s if deadline_s else 0.0,
+            deadline_at_s=0.0,
             fetch=self._media.fetch,
             on_drop=self._on_drop,
             input=ExchangeInput(InputLog(policy.input_log_bytes_max)) if streamed else None,
         )
-        peer.give(exchange, now_s, open_bytes_max=policy.open_bytes_max)
+
+    def start(self, exchange: Exchange, peer: Peer, deadline_s: float) -> None:
+        """Give an exchange its first owner here; one that is gone by now is lost like any other.
+
+        Without a deadline, no owner is told of one.
+
+        Raises:
+            MeshError: If the request is too large.
+        """
+        policy = self.policy
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        # Told to each owner, so that the second does not begin the pipeline's time anew.
+        exchange.deadline_at_s = now_s + deadline_s if deadline_s else 0.0
+        if not peer.gone:
+            peer.give(exchange, now_s, open_bytes_max=policy.open_bytes_max)
         exchange.deadline = loop.call_later(
             (deadline_s or policy.deadline_max_s) + policy.deadline_slack_s,
             exchange.fail,
             error_for("deadline_exceeded"),
             Outcome.DEADLINE_EXCEEDED,
         )
-        self._exchanges[request_id] = exchange
-        return exchange
+        self._exchanges[exchange.request_id] = exchange
+        if peer.gone:
+            exchange.lose(Loss(kind=LossKind.LINK, info=error_for("link_lost")))
 
     def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
         """See `Keeper`."""
@@ -173,9 +231,10 @@ class Orchestrators:
 
     def release(self, exchange: Exchange) -> None:
         """See `Keeper`."""
-        self._exchanges.pop(exchange.request_id, None)
-        self._redrives.forget(exchange)
-        self._media.release(exchange.request_id)
+        if self._exchanges.get(exchange.request_id) is exchange:
+            del self._exchanges[exchange.request_id]
+            self._redrives.forget(exchange)
+            self._media.release(exchange.request_id)
 
     def drain(self) -> None:
         """Take nothing new, and say so."""
@@ -184,9 +243,12 @@ class Orchestrators:
             peer.link.ping_now()
 
     def end_all(self, info: ErrorInfo) -> None:
-        """End every request that is still open."""
+        """End every request that is still open here; what may outlive this gateway goes on."""
         for exchange in list(self._exchanges.values()):
-            exchange.fail(info)
+            if exchange.claims is None:
+                exchange.fail(info)
+            else:
+                exchange.claims.leave(info)
 
     async def close(self) -> None:
         """End all links in good order."""
@@ -208,7 +270,7 @@ class Orchestrators:
                 policy=self._link_policy,
                 tls=self._tls,
                 insecure=self._insecure,
-                abort_wait_s=self._policy.abort_wait_s,
+                abort_wait_s=self.policy.abort_wait_s,
                 on_news=self._redrives.news,
             )
             self._lines[endpoint] = line

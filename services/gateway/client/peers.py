@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from services.gateway.client.exchange import Exchange
+from services.gateway.core.detached import OwnerName
 from services.gateway.core.redrive import Loss, LossKind
 from services.gateway.translate import (
     abort_frame,
@@ -57,17 +58,19 @@ class Peer:
             MeshError: If it publishes what is not known here.
         """
         self.link = link
+        self.name = OwnerName(link.peer.id, link.peer.incarnation)
+        self.gone = False
+        """Whether its link is over."""
         self.listed = True
         self.slots = SlotMint()
         self.exchanges: dict[int, Exchange] = {}
         self.models: dict[str, PublishedModelValue] = models_of(link.peer)
         self._ready = takes_work(link.peer.state)
-        self._gone = False
         self._abort_wait_s = abort_wait_s
         self._outbox_bytes_max = outbox_bytes_max
         self._on_news = on_news
         self._on_leave = on_leave
-        # The latest slots that were answered with a fence, so that each is answered once.
+        # The latest slots of which nothing more is to be said: each is fenced once, or not at all.
         self._fenced: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -78,7 +81,7 @@ class Peer:
     @property
     def takes_work(self) -> bool:
         """Whether it is ready, and neither draining nor delisted."""
-        return self._ready and self.listed and not self._gone
+        return self._ready and self.listed and not self.gone
 
     @property
     def ready(self) -> bool:
@@ -102,11 +105,11 @@ class Peer:
         """Give it a request, with what that has produced so far.
 
         Raises:
-            MeshError: If it is the request's first owner and the request is too large.
+            MeshError: If the request is too large.
         """
         slot = self.slots.next()
         exchange.journal.opened(self.revision_of(exchange.request.model))
-        given = exchange.input
+        given, claims = exchange.input, exchange.claims
         inputs = [] if given is None else given.replayed(slot)
         frames = open_frames(
             slot=slot,
@@ -117,8 +120,11 @@ class Peer:
             journal=exchange.journal.export(),
             streamed=given is not None,
             inputs_follow=bool(inputs),
+            detach_s=0.0 if claims is None else claims.detach_s,
+            owner_since=0 if claims is None else claims.owner_since,
         )
-        if not exchange.epoch and frames[0].ByteSize() > open_bytes_max:
+        first = frames[0]
+        if not first.open.HasField("journal") and first.ByteSize() > open_bytes_max:
             raise MeshError(
                 error_for(
                     "body_too_large",
@@ -154,7 +160,7 @@ class Peer:
 
     def lost(self, reason: str) -> None:
         """Give everything on the link up; it goes on elsewhere."""
-        self._gone = True
+        self.gone = True
         info = error_for("link_lost", f"The link to the orchestrator ended ({reason}).")
         for exchange in list(self.exchanges.values()):
             exchange.lose(Loss(kind=LossKind.LINK, info=info))
@@ -179,6 +185,16 @@ class Peer:
     def leave(self, exchange: Exchange) -> None:
         """See `Owner`: what still comes of it is fenced."""
         if self.exchanges.pop(exchange.slot, None) is not None:
+            self._on_leave()
+
+    def cede(self, exchange: Exchange, *, here: bool) -> None:
+        """See `Owner`."""
+        slot = exchange.slot
+        if self.exchanges.pop(slot, None) is not None:
+            if here:
+                self._remember(slot)
+            else:
+                self._fence(slot)
             self._on_leave()
 
     def _give_up(self, exchange: Exchange) -> None:
@@ -254,9 +270,11 @@ class Peer:
         self._on_news()
 
     def _fence(self, slot: int) -> None:
-        if slot in self._fenced:
-            return
+        if slot not in self._fenced:
+            self._remember(slot)
+            self.link.send_frame(fence_frame(slot))
+
+    def _remember(self, slot: int) -> None:
         self._fenced[slot] = None
         if len(self._fenced) > FENCED_MAX:
             self._fenced.popitem(last=False)
-        self.link.send_frame(fence_frame(slot))

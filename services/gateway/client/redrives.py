@@ -3,10 +3,12 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from services.gateway.client.exchange import Exchange, Owner
+from services.gateway.client.exchange import Exchange
+from services.gateway.client.parties import Owner, State
 from services.gateway.client.peers import Peer
-from services.gateway.core.choice import choose
+from services.gateway.core.choice import choose, named
 from services.gateway.core.redrive import Loss, LossKind
 from stagemesh.errors import MeshError
 from stagemesh.outcome import Outcome, error_for
@@ -82,14 +84,36 @@ class Redrives:
         self._avoided.pop(exchange.request_id, None)
         self._parked.pop(exchange.request_id, None)
         exchange.retry = None
-        peer.give(exchange, now_s, open_bytes_max=self._open_bytes_max)
+        if exchange.claims is None:
+            self._give(exchange, peer)
+            return
+        revision = exchange.journal.revision_at(peer.revision_of(exchange.request.model))
+        exchange.claims.claim(peer.name, revision, partial(self._give, exchange, peer))
+
+    def _give(self, exchange: Exchange, peer: Peer) -> None:
+        """Give an exchange to its next owner, unless either is over by now."""
+        if exchange.state is not State.OPEN:
+            return
+        if peer.gone:
+            self._wait(exchange)
+            return
+        now_s = asyncio.get_running_loop().time()
+        try:
+            peer.give(exchange, now_s, open_bytes_max=self._open_bytes_max)
+        except MeshError as error:
+            exchange.fail(error.info)
 
     def _choose(self, exchange: Exchange) -> Peer:
         """Choose an owner, of those that did not just give the request back if possible.
 
-        What was made by one revision of a pipeline means nothing to another.
+        What was made by one revision of a pipeline means nothing to another. Where one alone knows
+        what was made, it is the one, if it is linked.
         """
         model = exchange.request.model
+        if exchange.claims is not None and exchange.claims.sole_owner is not None:
+            sole = named(self._peers(), exchange.claims.sole_owner)
+            if sole is not None and sole is not self._avoided.get(exchange.request_id):
+                return sole
         try:
             return choose(self._able(exchange), model)
         except MeshError:

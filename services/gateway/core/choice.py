@@ -3,14 +3,20 @@
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from services.gateway.core.detached import OwnerName
 from stagemesh.errors import MeshError
 from stagemesh.outcome import error_for
 
-__all__ = ["Candidate", "choose"]
+__all__ = ["Candidate", "choose", "named"]
 
 
 class Candidate(Protocol):
     """What is known of one linked orchestrator."""
+
+    @property
+    def name(self) -> OwnerName:
+        """Which life of which orchestrator it is."""
+        ...
 
     @property
     def open_requests(self) -> int:
@@ -49,3 +55,8 @@ def choose(candidates: Iterable[_C], model: str) -> _C:
             error_for("model_not_found", f"The model '{model}' does not exist.", param="model")
         )
     return min(able, key=lambda candidate: candidate.open_requests)
+
+
+def named(candidates: Iterable[_C], owner: OwnerName) -> _C | None:
+    """Find one orchestrator, whatever else may be said of it, if it is linked."""
+    return next((candidate for candidate in candidates if candidate.name == owner), None)

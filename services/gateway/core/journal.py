@@ -4,9 +4,10 @@ It is what another orchestrator goes on from when this request's owner is lost. 
 here: whether its rows are kept follows from what it carries, never from which stage made it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from services.gateway.core.detached import LanePosition
 from services.gateway.core.lanes import KeptLane
 from stagemesh.link.core import Journal, Placed, Row, Step
 from stagemesh.media import Modality
@@ -22,41 +23,56 @@ class RequestJournal:
 
     A visible row whose bytes lie behind a handle is delivered once they were fetched; until then it
     and what follows it in its lane *wait*, and the journal stands before it.
+
+    Of a request that another gateway had, only positions are known, of visible lanes, and only
+    those are kept and exported: `begun` is where they stood. Its owner mirrors nothing.
     """
 
     __slots__ = (
-        "_bytes_max", "_choices", "_lanes", "_modalities", "_placed", "_whole", "revision",
-        "size_bytes", "waiting",
+        "_bare", "_bytes_max", "_choices", "_lanes", "_modalities", "_placed", "_whole",
+        "revision", "size_bytes", "waiting",
     )  # fmt: skip
 
-    def __init__(self, choices: int, modalities: Sequence[Modality], *, bytes_max: int) -> None:
+    def __init__(
+        self,
+        choices: int,
+        modalities: Sequence[Modality],
+        *,
+        bytes_max: int,
+        begun: Iterable[LanePosition] | None = None,
+        revision: str = "",
+    ) -> None:
         self._choices = choices
         self._modalities = frozenset(int(modality) for modality in modalities)
         self._bytes_max = bytes_max
         self.size_bytes = 0
         """About how much is kept, but for the last few rows."""
-        self._lanes: dict[int, KeptLane] = {}
+        self._bare = begun is not None
+        self._lanes = {one.lane: KeptLane.begun(one) for one in begun or ()}
         self._placed: dict[tuple[int, int], Placed] = {}
-        self._whole = True
-        self.revision = ""
+        self._whole = not self._bare
+        self.revision = revision
         """Of the pipeline that makes it."""
         self.waiting = 0
         """How many rows were taken and are not delivered yet."""
 
     @property
     def recoverable(self) -> bool:
-        """Whether the journal is whole: it has not outgrown its bound."""
+        """Whether the journal is all that it may be: it has not outgrown its bound."""
         self._join()
-        return self._whole
+        return self._whole or self._bare
 
     def opened(self, revision: str) -> None:
         """Note the revision that the next owner goes by; what was made before has its own."""
-        if not (self._lanes or self._placed):
-            self.revision = revision
+        self.revision = self.revision_at(revision)
+
+    def revision_at(self, revision: str) -> str:
+        """Give the revision that it has at an owner that goes by this one."""
+        return self.revision if self._lanes or self._placed else revision
 
     def goes_on_at(self, revision: str) -> bool:
         """Whether an owner can go on from it whose pipeline has this revision."""
-        return revision == self.revision or not (self._lanes or self._placed)
+        return revision == self.revision_at(revision)
 
     def take(self, row: Row) -> Step:
         """Judge a row, and keep it if it is accepted; a lane not asked for is as wrong as a gap."""
@@ -117,6 +133,8 @@ class RequestJournal:
     def place(self, placed: Placed) -> None:
         """Note where a stage was given last; it is for the next owner, and means nothing here."""
         key = (placed.stage, placed.role)
+        if self._bare:
+            return
         if key in self._placed or len(self._placed) < LANES_MAX:
             self._placed[key] = placed
 
@@ -160,7 +178,7 @@ class RequestJournal:
         if len(self._lanes) >= LANES_MAX:
             return False
         if not row.visible:
-            return True
+            return not self._bare
         return (
             row.lane & 0xF in self._modalities
             and row.lane >> 4 & 0xFFFF < self._choices

@@ -3,8 +3,9 @@
 from array import array
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, Self
 
+from services.gateway.core.detached import LanePosition
 from stagemesh.link.core import Cursor, LaneDigest, LaneJournal, Row, Step
 from stagemesh.media import Modality
 from stagemesh.outcome import End
@@ -54,6 +55,15 @@ class KeptLane:
         self._rows: list[Row] = []
         self._fresh: list[Row] = []
         self._fresh_chars = 0
+
+    @classmethod
+    def begun(cls, position: LanePosition) -> Self:
+        """Go on with a visible lane of which nothing is known but its position."""
+        lane = cls(position.lane, visible=True)
+        lane.cursor = Cursor(position.next, ended=position.end is not None)
+        lane._next, lane._end = position.next, position.end
+        lane.drop()
+        return lane
 
     @property
     def next(self) -> int:

@@ -85,6 +85,10 @@ class Redrive:
         self._opened_s = now_s
         return self.epoch
 
+    def minted(self, epoch: int) -> None:
+        """Note the epoch under which the next owner has it, where others mint those."""
+        self.epoch = epoch - 1
+
     def progress(self) -> None:
         """Note that the owner works on the request: what comes next is a new loss."""
         self._since_s = None

@@ -26,6 +26,7 @@ from stagemesh.link.core.rows import (
     REQUEST_SOURCE,
     Grant,
     Row,
+    confirming_cost,
     row_cost,
 )
 from stagemesh.link.core.slots import SlotMint
@@ -56,6 +57,7 @@ __all__ = [
     "SlotMint",
     "Step",
     "Window",
+    "confirming_cost",
     "join_journals",
     "row_cost",
     "split_journal",

@@ -150,7 +150,8 @@ class Meter:
     """A receiver's account of one key: it tells when it is worth granting more.
 
     A grant is due once half a window was taken since the last one: often enough that the sender
-    never waits for a receiver that keeps up, and seldom enough to cost nothing.
+    never waits for a receiver that keeps up, and seldom enough to cost nothing. Where a grant also
+    confirms what was taken, it is due `each` time.
     """
 
     __slots__ = (
@@ -158,11 +159,11 @@ class Meter:
         "_units_step", "_units_taken", "_units_window",
     )  # fmt: skip
 
-    def __init__(self, window_units: int, window_bytes: int) -> None:
+    def __init__(self, window_units: int, window_bytes: int, *, each: bool = False) -> None:
         self._units_window = window_units
         self._bytes_window = window_bytes
-        self._units_step = max(1, window_units // 2)
-        self._bytes_step = max(1, window_bytes // 2)
+        self._units_step = 1 if each else max(1, window_units // 2)
+        self._bytes_step = 1 if each else max(1, window_bytes // 2)
         self._units_taken = self._units_granted = 0
         self._bytes_taken = self._bytes_granted = 0
 

@@ -14,6 +14,7 @@ __all__ = [
     "REQUEST_SOURCE",
     "Grant",
     "Row",
+    "confirming_cost",
     "row_cost",
 ]
 
@@ -96,3 +97,13 @@ def row_cost(row: Row) -> tuple[int, int]:
     if row.body is not None:
         size += row.body.size_bytes
     return row.units, size
+
+
+def confirming_cost(row: Row) -> tuple[int, int]:
+    """Tell what a row counts for where credit confirms what was committed.
+
+    An end counts one unit more, so that a bare one is confirmed too; rows before it cost what they
+    cost anywhere, whoever joined them.
+    """
+    units, size = row_cost(row)
+    return units + (row.end is not None), size

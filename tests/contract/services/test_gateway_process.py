@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,25 @@ import pytest
 
 from services.gateway.app import listen
 from services.gateway.settings import Settings
+from services.gateway.store import SqliteStore
+from stagemesh.errors import MeshError
+from stagemesh.media import Modality, Request
+from tests.helpers.detaching_gateway import keep_texts
 from tests.helpers.e2e_mesh import until
 from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, orchestrator_at
 from tests.helpers.loopback import free_address
+from tests.helpers.running_gateway import running_gateway
 
 HELLO: Any = [{"role": "user", "content": "Hi"}]
 ROOT = Path(__file__).parents[3]
 
 
-async def _start(*flags: str) -> asyncio.subprocess.Process:
+async def _start(
+    *flags: str, environ: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.gateway", "--id", "gateway-p", *flags,
-        cwd=ROOT, stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT, stderr=asyncio.subprocess.PIPE, env={**os.environ, **(environ or {})},
     )  # fmt: skip
 
 
@@ -99,3 +108,43 @@ def test_an_address_is_taken_from_the_moment_it_is_opened() -> None:
 
     with closing(listen(settings)), pytest.raises(OSError, match="in use"):
         listen(settings)
+
+
+async def test_a_gateway_that_is_stopped_leaves_what_may_outlive_it(tmp_path: Path) -> None:
+    """It has ended nothing when its links end, and its store is closed after them."""
+    path = tmp_path / "requests.db"
+
+    async def play(asked: FakeRequest) -> None:
+        asked.text(" w0")
+
+    fake = FakeOrchestrator(script=play)
+    async with running_gateway(fake, store=str(path), drain_s=0.2) as mesh:
+        detachables = mesh.gateway.detachables
+        assert detachables is not None
+        detachable = await detachables.open(
+            Request(model="echo", messages=(), modalities=(Modality.TEXT,)),
+            request_id="req_1", detach_s=5.0, keep=keep_texts,
+        )  # fmt: skip
+        assert [row.text for row in (await detachable.take()).rows] == [" w0"]
+        mesh.gateway.stop()
+        with pytest.raises(MeshError, match="stopped"):
+            await detachable.take()
+    assert not fake.requests[0].aborted.is_set()
+    assert fake.fences == []
+    store = await SqliteStore(path).open()
+    row = await store.read("req_1")
+    await store.close()
+    assert row is not None
+    assert (row.epoch, row.terminal, len(row.lanes)) == (1, None, 1)
+
+
+async def test_without_a_store_nothing_outlives_a_gateway(tmp_path: Path) -> None:
+    async with running_gateway(FakeOrchestrator()) as mesh:
+        assert mesh.gateway.detachables is None
+    process = await _start(
+        "--discovery", "static:orchestrators=o@127.0.0.1:1", "--http", free_address(), "--payload",
+        free_address(), environ={"STAGEMESH_STORE": str(tmp_path / "missing" / "requests.db")},
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 2
+    assert b"missing/requests.db" in said

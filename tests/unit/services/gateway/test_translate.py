@@ -11,6 +11,8 @@ from services.gateway.translate import (
     models_of,
     open_frames,
     ping_of,
+    request_bytes,
+    request_of,
     takes_work,
     terminal_of,
 )
@@ -101,3 +103,21 @@ def test_models_are_read_by_name_and_unknown_modalities_are_refused() -> None:
     pipeline.output_modalities.append(14)  # type: ignore[arg-type]
     with pytest.raises(MeshError):
         models_of(link_pb2.Ping(pipelines=[pipeline]))
+
+
+def test_an_open_says_how_long_it_may_be_kept_and_since_when_the_owner_has_it() -> None:
+    (frame,) = open_frames(
+        slot=3, request_id="r", epoch=4, deadline_left_s=1.5, journal=Journal(),
+        request=Request(model="m", messages=()), detach_s=30.0, owner_since=2,
+    )  # fmt: skip
+    assert (frame.open.detach_s, frame.open.owner_since) == (30.0, 2)
+    (plain,) = _open(Request(model="m", messages=()), Journal())
+    assert (plain.open.detach_s, plain.open.owner_since) == (0.0, 0)
+
+
+def test_a_request_is_read_as_it_was_written() -> None:
+    request = Request(
+        model="m", messages=(Message(role="user", parts=(TextPart(text="Hi"),)),), seed=5,
+        modalities=(Modality.AUDIO,), tenant="t",
+    )  # fmt: skip
+    assert request_of(request_bytes(request)) == request

@@ -1,96 +1,22 @@
 """One request in flight: what comes, what is taken, what ends it, and what it costs."""
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from services.gateway.client import Exchange, State, ended_by
-from services.gateway.client.exchange import Owner
-from services.gateway.core.journal import RequestJournal
-from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
+from services.gateway.client import State, ended_by
+from services.gateway.core.redrive import LossKind
 from stagemesh.errors import MeshError
-from stagemesh.link.core import Grant, Row
-from stagemesh.media import Body, Handle, Modality, Request, lane_of
-from stagemesh.outcome import COMPLETED, Outcome, Terminal, error_for
-
-TEXT = lane_of(0, 0, Modality.TEXT)
-IMAGE = lane_of(1, 0, Modality.IMAGE)
-
-
-class Notes:
-    """The owner and the keeper of an exchange, who write down what they are told."""
-
-    def __init__(self) -> None:
-        self.granted: list[tuple[int, int]] = []
-        self.aborts: list[str] = []
-        self.handles: list[str] = []
-        self.left = 0
-        self.losses: list[tuple[LossKind, Owner | None]] = []
-        self.released = 0
-        self.told = asyncio.Event()
-        self.dropped = 0
-        self.fetch: Callable[[Body], Body] = lambda body: msgspec.structs.replace(
-            body, inline=b"bytes", handle=None
-        )
-
-    def grant(self, exchange: Exchange, grant: Grant) -> None:
-        """See `Owner`."""
-        self.granted.append((grant.units, grant.bytes))
-
-    def abort(self, exchange: Exchange, cause: str) -> None:
-        """See `Owner`."""
-        self.aborts.append(cause)
-
-    def handle_lost(self, exchange: Exchange, handle_id: str) -> None:
-        """See `Owner`."""
-        self.handles.append(handle_id)
-        self.told.set()
-
-    def leave(self, exchange: Exchange) -> None:
-        """See `Owner`."""
-        self.left += 1
-
-    def lost(self, exchange: Exchange, loss: Loss, owner: Owner | None) -> None:
-        """See `Keeper`."""
-        self.losses.append((loss.kind, owner))
-        self.told.set()
-
-    def release(self, exchange: Exchange) -> None:
-        """See `Keeper`."""
-        self.released += 1
-
-    def drop(self) -> None:
-        """Count a row that had come before."""
-        self.dropped += 1
-
-
-def _open(notes: Notes, *, units: int = 4, size: int = 1000) -> Exchange:
-    async def fetch(body: Body) -> Body:
-        return notes.fetch(body)
-
-    modalities = (Modality.TEXT, Modality.IMAGE)
-    exchange = Exchange(
-        Request(model="m", messages=(), modalities=modalities),
-        request_id="req_1",
-        window=(units, size),
-        keeper=notes,
-        journal=RequestJournal(1, modalities, bytes_max=1_000),
-        redrive=Redrive(RedrivePolicy(epochs_max=2)),
-        deadline_at_s=0.0,
-        fetch=fetch,
-        on_drop=notes.drop,
-    )
-    exchange.opened(notes, 7, 0.0)
-    return exchange
-
-
-LOST = Loss(kind=LossKind.LINK, info=error_for("link_lost"))
-
-
-def _token(pos: int, text: str = "x") -> Row:
-    return Row(7, TEXT, pos, 1, text)
+from stagemesh.link.core import Row
+from stagemesh.media import Body, Handle, Modality, lane_of
+from stagemesh.outcome import (
+    COMPLETED,
+    Outcome,
+    Terminal,
+    error_for,
+)
+from tests.helpers.exchanges import IMAGE, LOST, TEXT, Notes, open_exchange, token
 
 
 def _picture() -> Row:
@@ -99,20 +25,20 @@ def _picture() -> Row:
 
 
 async def test_the_task_sleeps_until_something_comes_and_takes_all_of_it() -> None:
-    exchange = _open(Notes())
+    exchange = open_exchange(Notes())
     taking = asyncio.create_task(exchange.take())
     await asyncio.sleep(0)
     assert not taking.done()
-    exchange.push(_token(0, "a"))
-    exchange.push(_token(1, "b"))
+    exchange.push(token(0, "a"))
+    exchange.push(token(1, "b"))
     taken = await taking
     assert ([row.text for row in taken.rows], taken.terminal) == (["a", "b"], None)
 
 
 async def test_the_terminal_comes_with_the_last_rows_and_stays() -> None:
     notes = Notes()
-    exchange = _open(notes)
-    exchange.push(_token(0))
+    exchange = open_exchange(notes)
+    exchange.push(token(0))
     exchange.finish(COMPLETED)
     taken = await exchange.take()
     assert (len(taken.rows), taken.terminal) == (1, COMPLETED)
@@ -122,9 +48,9 @@ async def test_the_terminal_comes_with_the_last_rows_and_stays() -> None:
 
 async def test_credit_goes_back_in_halves_of_the_window_once_rows_are_settled() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     for pos in range(4):
-        exchange.push(_token(pos))
+        exchange.push(token(pos))
     rows = (await exchange.take()).rows
     assert notes.granted == []
     exchange.settle(rows[:1])
@@ -135,9 +61,9 @@ async def test_credit_goes_back_in_halves_of_the_window_once_rows_are_settled() 
 
 async def test_an_ended_exchange_returns_no_credit() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     for pos in range(4):
-        exchange.push(_token(pos))
+        exchange.push(token(pos))
     rows = (await exchange.take()).rows
     exchange.abort("the client went away")
     exchange.settle(rows)
@@ -147,10 +73,10 @@ async def test_an_ended_exchange_returns_no_credit() -> None:
 @pytest.mark.invariant("ENTRY-INV-102")
 async def test_the_first_end_decides_and_a_crossing_terminal_only_closes() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.abort("the client went away")
     exchange.abort("again")
-    exchange.push(_token(0))
+    exchange.push(token(0))
     assert (exchange.state, notes.aborts) == (State.ENDING, ["the client went away"])
     exchange.finish(COMPLETED)
     exchange.finish(COMPLETED)
@@ -164,7 +90,7 @@ async def test_the_first_end_decides_and_a_crossing_terminal_only_closes() -> No
 
 async def test_an_abort_after_the_end_tells_nobody() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.finish(COMPLETED)
     exchange.abort("too late")
     exchange.fail(error_for("deadline_exceeded"), Outcome.DEADLINE_EXCEEDED)
@@ -173,11 +99,11 @@ async def test_an_abort_after_the_end_tells_nobody() -> None:
 
 async def test_rows_below_the_cursor_are_dropped_and_gaps_end_the_request() -> None:
     notes = Notes()
-    exchange = _open(notes)
-    exchange.push(_token(0))
-    exchange.push(_token(0))
+    exchange = open_exchange(notes)
+    exchange.push(token(0))
+    exchange.push(token(0))
     assert notes.dropped == 1
-    exchange.push(_token(5))
+    exchange.push(token(5))
     assert notes.aborts == ["protocol_error"]
     taken = await exchange.take()
     assert len(taken.rows) == 1
@@ -187,12 +113,12 @@ async def test_rows_below_the_cursor_are_dropped_and_gaps_end_the_request() -> N
 
 async def test_a_lost_owner_is_no_end_and_the_next_one_goes_on() -> None:
     notes, other = Notes(), Notes()
-    exchange = _open(notes)
-    exchange.push(_token(0, "a"))
+    exchange = open_exchange(notes)
+    exchange.push(token(0, "a"))
     exchange.lose(LOST)
     assert (notes.losses, notes.left, exchange.state) == ([(LossKind.LINK, notes)], 1, State.OPEN)
     exchange.opened(other, 9, 1.0)
-    exchange.push(_token(1, "b"))
+    exchange.push(token(1, "b"))
     taken = await exchange.take()
     assert ([row.text for row in taken.rows], taken.terminal) == (["a", "b"], None)
     assert (exchange.epoch, exchange.slot) == (2, 9)
@@ -200,22 +126,22 @@ async def test_a_lost_owner_is_no_end_and_the_next_one_goes_on() -> None:
 
 async def test_what_an_earlier_owner_was_owed_is_not_given_to_the_next() -> None:
     notes, other = Notes(), Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     for pos in range(3):
-        exchange.push(_token(pos))
+        exchange.push(token(pos))
     exchange.lose(LOST)
     exchange.opened(other, 9, 1.0)
-    exchange.push(_token(3))
+    exchange.push(token(3))
     exchange.settle((await exchange.take()).rows)
     assert (notes.granted, other.granted) == ([], [])
-    exchange.push(_token(4))
+    exchange.push(token(4))
     exchange.settle((await exchange.take()).rows)
     assert other.granted == [(4 + 2, 1000 + 2)]
 
 
 async def test_without_an_owner_an_end_is_at_once() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.lose(LOST)
     exchange.abort("the client went away")
     assert (exchange.state, notes.aborts, notes.released) == (State.DONE, [], 1)
@@ -223,7 +149,7 @@ async def test_without_an_owner_an_end_is_at_once() -> None:
 
 async def test_a_lost_owner_of_what_is_being_ended_is_its_end() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.abort("the client went away")
     exchange.lose(LOST)
     assert (exchange.state, notes.losses, notes.released) == (State.DONE, [], 1)
@@ -233,10 +159,10 @@ async def test_a_lost_owner_of_what_is_being_ended_is_its_end() -> None:
 async def test_a_refusal_is_the_end_at_the_first_owner_only(reason: str) -> None:
     refused = Terminal(outcome=Outcome.REJECTED, error=error_for(reason))
     notes = Notes()
-    first = _open(notes)
+    first = open_exchange(notes)
     first.finish(refused)
     assert ((await first.take()).terminal, notes.losses) == (refused, [])
-    second = _open(notes)
+    second = open_exchange(notes)
     second.opened(notes, 9, 1.0)
     second.finish(refused)
     assert (second.state, notes.losses) == (State.OPEN, [(LossKind.REFUSED, notes)])
@@ -244,7 +170,7 @@ async def test_a_refusal_is_the_end_at_the_first_owner_only(reason: str) -> None
 
 async def test_a_success_waits_for_the_bytes_that_it_completes() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.push(_picture())
     exchange.finish(COMPLETED)
     assert (exchange.state, exchange.terminal, notes.left) == (State.OPEN, None, 1)
@@ -259,7 +185,7 @@ async def test_a_success_whose_bytes_are_lost_needs_another_owner() -> None:
         raise MeshError(error_for("handle_lost"))
 
     notes.fetch = fetch
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.push(_picture())
     exchange.finish(COMPLETED)
     taking = asyncio.create_task(exchange.take())
@@ -277,10 +203,10 @@ async def test_a_success_whose_bytes_are_lost_needs_another_owner() -> None:
 
 
 async def test_text_does_not_wait_for_the_bytes_behind_it() -> None:
-    exchange = _open(Notes())
-    exchange.push(_token(0))
+    exchange = open_exchange(Notes())
+    exchange.push(token(0))
     exchange.push(_picture())
-    exchange.push(_token(1))
+    exchange.push(token(1))
     assert [row.lane for row in (await exchange.take()).rows] == [TEXT]
     assert [row.lane for row in (await exchange.take()).rows] == [IMAGE, TEXT]
 
@@ -288,7 +214,7 @@ async def test_text_does_not_wait_for_the_bytes_behind_it() -> None:
 async def test_a_fetch_ends_with_the_owner_whose_output_it_was() -> None:
     never: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
 
     async def fetch(body: Body) -> Body:
         return await never
@@ -306,15 +232,15 @@ async def test_a_fetch_ends_with_the_owner_whose_output_it_was() -> None:
 
 
 async def test_hidden_rows_are_kept_and_not_shown() -> None:
-    exchange = _open(Notes())
+    exchange = open_exchange(Notes())
     exchange.push(Row(7, lane_of(3, 0, Modality.TEXT), 0, 1, "thought", visible=False))
-    exchange.push(_token(0, "said"))
+    exchange.push(token(0, "said"))
     assert [row.text for row in (await exchange.take()).rows] == ["said"]
     assert [lane.rows[0].text for lane in exchange.journal.export().lanes] == ["thought", "said"]
 
 
 async def test_bytes_behind_handles_are_there_when_a_row_is_taken() -> None:
-    exchange = _open(Notes())
+    exchange = open_exchange(Notes())
     exchange.push(_picture())
     body = (await exchange.take()).rows[0].body
     assert body is not None
@@ -323,10 +249,10 @@ async def test_bytes_behind_handles_are_there_when_a_row_is_taken() -> None:
 
 async def test_what_comes_while_bytes_are_fetched_is_taken_with_them() -> None:
     notes = Notes()
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
 
     def fetch(body: Body) -> Body:
-        exchange.push(_token(0))
+        exchange.push(token(0))
         exchange.finish(COMPLETED)
         return msgspec.structs.replace(body, inline=b"bytes", handle=None)
 
@@ -344,9 +270,9 @@ async def test_bytes_that_are_lost_come_again_and_what_follows_is_dropped_until_
         raise MeshError(error_for("handle_lost"))
 
     notes.fetch = fetch
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.push(_picture())
-    exchange.push(_token(0))
+    exchange.push(token(0))
     assert [row.lane for row in (await exchange.take()).rows] == [TEXT]
     assert notes.handles == ["h_1"]
     # On its way when the owner heard of it.
@@ -364,7 +290,7 @@ async def test_bytes_that_are_lost_too_often_end_the_request() -> None:
         raise MeshError(error_for("handle_lost"))
 
     notes.fetch = fetch
-    exchange = _open(notes)
+    exchange = open_exchange(notes)
     exchange.push(_picture())
     taking = asyncio.create_task(exchange.take())
     async with asyncio.timeout(5):

@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from services.gateway.client import Exchange, State
-from services.gateway.client.exchange import Owner
 from services.gateway.client.inputs import ExchangeInput
+from services.gateway.client.parties import Owner
 from services.gateway.client.peers import FENCED_MAX, Peer
+from services.gateway.core.detached import OwnerName
 from services.gateway.core.inputs import InputLog
 from services.gateway.core.journal import RequestJournal
 from services.gateway.core.redrive import Loss, LossKind, Redrive, RedrivePolicy
@@ -197,7 +198,7 @@ def test_a_request_is_opened_with_its_epoch_and_its_journal() -> None:
     peer.received(Received([Row(exchange.slot, TEXT, 0, 1, "a", [5])], [], []))
     peer.received(_frames(link_pb2.Frame(placed=placed)))
     peer.received(_frames(link_pb2.Frame(unknown=link_pb2.Unknown(slot=exchange.slot))))
-    peer.give(exchange, 1.0, open_bytes_max=1)  # A bound of first owners only.
+    peer.give(exchange, 1.0, open_bytes_max=1)  # A bound of requests, not of journals.
     first, second = (frame.open for frame in wire.frames)
     assert (first.epoch, first.request_id, first.HasField("journal")) == (1, "r", False)
     assert (second.epoch, second.request_id, second.slot) == (2, "r", exchange.slot)
@@ -322,3 +323,23 @@ async def test_the_next_owner_is_given_the_input_so_far_between_open_and_go() ->
     assert exchange.kept_bytes > 0
     given.append("x" * 10_000)
     assert not exchange.recoverable
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_another_gateway_has_of_this_very_owner_is_never_fenced(here: bool) -> None:
+    wire = Wire()
+    peer = _peer(wire)
+    exchange = _exchange(peer)
+    exchange.cede(here=here)
+    late = link_pb2.Frame(placed=link_pb2.Placed(slot=exchange.slot))
+    peer.received(Received([Row(exchange.slot, TEXT, 0, 1)], [late], []))
+    fences = [frame.fence for frame in wire.frames if frame.HasField("fence")]
+    assert fences == ([] if here else [link_pb2.Fence(slot=exchange.slot, epoch=2**32 - 1)])
+    assert (exchange.state, peer.open_requests) == (State.DONE, 0)
+    assert not any(frame.HasField("abort") for frame in wire.frames)
+
+
+def test_an_owner_is_known_by_its_id_and_its_life() -> None:
+    wire = Wire()
+    wire.peer.incarnation = 2**64 - 1
+    assert _peer(wire).name == OwnerName("o", 2**64 - 1)

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from services.gateway.core.choice import choose
+from services.gateway.core.choice import choose, named
+from services.gateway.core.detached import OwnerName
 from stagemesh.errors import MeshError
 from stagemesh.outcome import Outcome, outcome_of, status_of
+
+SOMEBODY = OwnerName("somebody", 1)
 
 
 @dataclass
@@ -16,6 +19,7 @@ class Known:
     open_requests: int = 0
     takes_work: bool = True
     models: tuple[str, ...] = ("m",)
+    name: OwnerName = SOMEBODY
 
     def has_model(self, model: str) -> bool:
         """See `Candidate`."""
@@ -47,3 +51,10 @@ def test_a_request_that_nobody_can_take_is_refused_for_its_reason(
     assert info.reason == reason
     assert outcome_of(info.code) is Outcome.REJECTED
     assert status_of(outcome_of(info.code), info.code).http == http
+
+
+def test_a_process_is_found_by_its_life_whatever_else_is_said_of_it() -> None:
+    before, now = OwnerName("o", 1), OwnerName("o", 2)
+    draining = Known(takes_work=False, models=(), name=now)
+    assert named([Known(), draining], now) is draining
+    assert named([draining], before) is None

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.gateway.core.detached import LanePosition
 from services.gateway.core.journal import LANES_MAX, RequestJournal
-from stagemesh.link.core import Journal, Placed, Row, Step
+from stagemesh.link.core import Journal, LaneJournal, Placed, Row, Step
 from stagemesh.media import Body, Handle, Modality, lane_of
 from stagemesh.outcome import End, FinishReason
 
@@ -219,3 +220,41 @@ def test_text_is_kept_to_the_letter_however_it_came(pieces: list[tuple[str, int,
         assert row.pos == beyond
         beyond += row.units
     assert beyond == lane.next == pos
+
+
+def _begun(*lanes: LanePosition, revision: str = "r1") -> RequestJournal:
+    return RequestJournal(1, ALL, bytes_max=20, begun=lanes, revision=revision)
+
+
+def test_of_what_another_gateway_had_only_positions_are_kept_however_long_it_gets() -> None:
+    text = lane_of(0, 0, Modality.TEXT)
+    journal = _begun(LanePosition(text, 3))
+    rows = [Row(1, text, 3 + at, 1, "word", [at]) for at in range(1_000)]
+    assert {journal.take(row) for row in rows} == {Step.ACCEPT}
+    assert journal.take(_picture()) is Step.ACCEPT
+    journal.deliver(_picture())
+    journal.place(Placed(stage=0, role=0, attempt=1, replica_id="w", incarnation=1))
+    assert journal.export() == Journal(
+        lanes=[
+            LaneJournal(lane=text, next=1_003, visible_pos=1_003),
+            LaneJournal(lane=IMAGE, next=1, visible_pos=1),
+        ],
+        revision="r1",
+    )
+    assert journal.recoverable
+    assert journal.size_bytes == 0
+
+
+def test_who_only_knows_positions_takes_no_hidden_row() -> None:
+    hidden = _row(0)
+    hidden.visible = False
+    assert _begun().take(hidden) is Step.GAP
+    assert _journal().take(hidden) is Step.ACCEPT
+
+
+def test_of_what_another_gateway_had_something_began_or_any_revision_will_do() -> None:
+    assert _begun().goes_on_at("r2")
+    assert _begun().revision_at("r2") == "r2"
+    begun = _begun(LanePosition(AUDIO, 5))
+    assert [begun.goes_on_at(revision) for revision in ("r1", "r2")] == [True, False]
+    assert begun.revision_at("r2") == "r1"

@@ -1,9 +1,12 @@
+from services.gateway.core.detached import LanePosition
 from services.gateway.core.lanes import KeptLane
-from stagemesh.link.core import Row, Step
+from stagemesh.link.core import LaneJournal, Row, Step
 from stagemesh.media import Body, Modality, lane_of
+from stagemesh.outcome import End, FinishReason
 
 TEXT = lane_of(0, 0, Modality.TEXT)
 AUDIO = lane_of(1, 0, Modality.AUDIO)
+STOP = End(finish_reason=FinishReason.STOP)
 
 
 def _filled(count: int, text: str = "ab") -> KeptLane:
@@ -111,3 +114,19 @@ def test_the_digest_of_a_lane_is_that_of_its_present_run() -> None:
     alone = KeptLane(AUDIO, visible=True)
     alone.keep(Row(1, AUDIO, 0, 1, body=other))
     assert lane.export().digest == alone.export().digest
+
+
+def test_a_lane_of_which_only_its_position_is_known_goes_on_from_there() -> None:
+    lane = KeptLane.begun(LanePosition(TEXT, 7))
+    assert lane.cursor.check(Row(1, TEXT, 6, 1)) is Step.DROP
+    row = Row(1, TEXT, 7, 2, "ab", [1, 2])
+    assert lane.cursor.check(row) is Step.ACCEPT
+    assert lane.keep(row) == 0
+    assert lane.export() == LaneJournal(lane=TEXT, next=9, visible_pos=9)
+    assert lane.size_bytes == 0
+
+
+def test_a_lane_that_had_ended_takes_nothing_more() -> None:
+    lane = KeptLane.begun(LanePosition(TEXT, 7, STOP))
+    assert lane.export().end is STOP
+    assert lane.cursor.check(Row(1, TEXT, 7, 1)) is Step.GAP

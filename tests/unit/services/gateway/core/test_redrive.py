@@ -119,3 +119,9 @@ def test_what_had_started_is_not_refused() -> None:
     assert failed.error.code is ErrorCode.DRAINING
     assert not is_refusal(failed, 2)
     assert not is_refusal(Terminal(outcome=Outcome.REJECTED), 2)
+
+
+def test_where_others_mint_epochs_the_next_owner_has_theirs() -> None:
+    redrive = _opened()
+    redrive.minted(7)
+    assert redrive.opened(1.0) == 7

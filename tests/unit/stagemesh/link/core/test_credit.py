@@ -157,3 +157,10 @@ def test_text_is_not_joined_across_the_end_of_a_segment() -> None:
     sender.offer(Row(1, TEXT, 2, 1, "c"))
     rows = sender.grant(100, 1000)
     assert [(row.text, row.segment_end) for row in rows] == [("b", True), ("c", False)]
+
+
+def test_where_credit_confirms_each_step_is_granted_and_nothing_is_no_step() -> None:
+    meter = Meter(8, 1000, each=True)
+    assert meter.took(1, 0) == (9, 1000)
+    assert meter.took(0, 0) is None
+    assert meter.took(0, 5) == (9, 1005)

@@ -1,5 +1,6 @@
-from stagemesh.link.core import Row, row_cost
+from stagemesh.link.core import Row, confirming_cost, row_cost
 from stagemesh.media import Body, Handle, Modality, lane_of
+from stagemesh.outcome import End, FinishReason
 
 TEXT = lane_of(0, 0, Modality.TEXT)
 AUDIO = lane_of(1, 0, Modality.AUDIO)
@@ -33,3 +34,10 @@ def test_the_cost_in_bytes_is_the_size() -> None:
     row = Row(1, TEXT, 0, 2, "ab", [7, 8], body=Body(inline=b"xyz"))
     assert row_cost(row) == (2, row.size_bytes)
     assert row.size_bytes == 2 + 8 + 3
+
+
+def test_where_credit_confirms_an_end_counts_though_it_costs_nothing() -> None:
+    end = End(finish_reason=FinishReason.STOP)
+    assert confirming_cost(Row(1, TEXT, 9, 0, end=end)) == (1, 0)
+    assert confirming_cost(Row(1, TEXT, 0, 2, "ab", [7, 8], end=end)) == (3, 10)
+    assert confirming_cost(Row(1, AUDIO, 0, 480, body=Body(inline=bytes(960)))) == (0, 960)

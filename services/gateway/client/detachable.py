@@ -1,0 +1,201 @@
+"""One request that may outlive its gateway: committed first, then given to its consumer."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from services.gateway.client.exchange import Exchange
+from services.gateway.client.parties import Taken
+from services.gateway.core.detached import OwnerName, moved
+from services.gateway.store import RequestRow, RequestStore
+from stagemesh.errors import MeshError
+from stagemesh.link.core import Row
+from stagemesh.outcome import ErrorInfo, Outcome, Terminal, error_for
+
+__all__ = ["Detachable", "Keep"]
+
+Keep = Callable[[list[Row]], bytes]
+"""Makes of rows what is stored with their positions."""
+
+_log = logging.getLogger(__name__)
+
+
+class Detachable:
+    """A request for as long as this gateway has it.
+
+    One task does all that is written under its epochs, one after the other: it commits what has
+    come, takes the next epoch when another owner is needed, and commits the end. What is refused
+    there means that another gateway has the request: then nothing more is written or aborted here.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        store: RequestStore,
+        row: RequestRow,
+        keep: Keep,
+        *,
+        begun: bool = False,
+        contents: Sequence[bytes] = (),
+    ) -> None:
+        """Go on under the row's epoch; another gateway has `begun` it, or this one alone had it."""
+        self.request_id = exchange.request_id
+        self.contents = contents
+        """What was committed before this gateway took it over."""
+        self.detach_s = row.detach_s
+        self._exchange = exchange
+        self._store = store
+        self._row = row
+        self._lanes = row.lanes
+        self._keep = keep
+        self._begun = begun
+        self._claimed: tuple[OwnerName, str, Callable[[], None]] | None = None
+        # What was committed and is not taken, and what comes after it: the end, or why there is
+        # none here.
+        self._rows: list[Row] = []
+        self._end: Terminal | ErrorInfo | None = None
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        exchange.redrive.minted(row.epoch)
+        exchange.claims = self
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under which this gateway has it, or had it last."""
+        return self._row.epoch
+
+    async def take(self) -> Taken:
+        """Wait until something was committed, and take all of it; its credit goes back.
+
+        After the terminal was given there is nothing more to take.
+
+        Raises:
+            MeshError: If this gateway has the request no more: with `taken_over`, `draining`, or
+                what the store failed of. Another gateway can go on with it.
+        """
+        while not self._rows and self._end is None:
+            self._news.clear()
+            await self._news.wait()
+        if isinstance(self._end, ErrorInfo) and not self._rows:
+            raise MeshError(self._end)
+        rows, self._rows = self._rows, []
+        self._exchange.settle(rows)
+        return Taken(rows, self._end if isinstance(self._end, Terminal) else None)
+
+    def abort(self, cause: str) -> None:
+        """End it because nobody wants the answer any more, here or at another gateway."""
+        self._exchange.abort(cause)
+
+    def fail(self, info: ErrorInfo) -> None:
+        """End it for a cause that was found here."""
+        self._exchange.fail(info)
+
+    @property
+    def owner_since(self) -> int:
+        """See `Claims`."""
+        return self._row.owner_since if self._begun else 0
+
+    @property
+    def sole_owner(self) -> OwnerName | None:
+        """See `Claims`."""
+        return self._row.owner if self._begun else None
+
+    def claim(self, owner: OwnerName, revision: str, give: Callable[[], None]) -> None:
+        """See `Claims`."""
+        self._claimed = owner, revision, give
+        self._exchange.nudge()
+
+    def leave(self, info: ErrorInfo) -> None:
+        """See `Claims`; what has its end is let be, since that is being written."""
+        if self._end is not None or self._exchange.terminal is not None:
+            return
+        if self._task is not None:
+            self._task.cancel()
+        self._exchange.cede(here=True)
+        self._stop(info)
+
+    def start(self, tasks: asyncio.TaskGroup) -> "asyncio.Task[None]":
+        """Begin to write, as a task of the group."""
+        self._task = tasks.create_task(self._run(), name=f"detachable-{self.request_id}")
+        return self._task
+
+    async def _run(self) -> None:
+        try:
+            while await self._write():
+                pass
+        except MeshError as error:
+            # The store failed: what its file does not have, no gateway may give.
+            _log.warning("request_store_failed", extra={"reason": error.info.message})
+            self._exchange.cede(here=True)
+            self._stop(error.info)
+
+    async def _write(self) -> bool:
+        """Write what has come, or is wanted; tell whether more may follow."""
+        taken = await self._exchange.take()
+        # Of an owner that is lost, these rows are the last.
+        claimed, self._claimed = self._claimed, None
+        rows, terminal = taken.rows, taken.terminal
+        content = b""
+        if rows:
+            try:
+                content = self._keep(rows)
+            except Exception as error:  # A consumer's mistake ends its own request only.
+                rows, terminal = [], self._unusable(error)
+        lanes = moved(self._lanes, rows)
+        if terminal is not None:
+            held = await self._store.finish(
+                self.request_id, self._row.epoch, terminal,
+                lanes=lanes, content=content, ended_at_s=time.time(),
+            )  # fmt: skip
+        else:
+            held = not rows or await self._store.commit(
+                self.request_id, self._row.epoch, lanes, content
+            )
+        if not held:
+            await self._lose()
+            return False
+        self._lanes = lanes
+        self._give(rows, terminal)
+        if terminal is None and claimed is not None:
+            return await self._take_epoch(*claimed)
+        return terminal is None
+
+    async def _take_epoch(self, owner: OwnerName, revision: str, give: Callable[[], None]) -> bool:
+        """Take the next epoch for the owner that was chosen; tell whether it could be had."""
+        row = await self._store.take(self.request_id, self._row.epoch, owner, revision)
+        if row is None:
+            await self._lose()
+            return False
+        self._row = row
+        self._exchange.redrive.minted(row.epoch)
+        give()
+        return True
+
+    async def _lose(self) -> None:
+        """Have it no more: another gateway has it, of this very owner or of another."""
+        had = self._row
+        row = await self._store.read(self.request_id)
+        here = row is not None and row.terminal is None and row.owner == had.owner
+        _log.info("request_taken_over", extra={"epoch": had.epoch})
+        self._exchange.cede(here=here)
+        self._stop(error_for("taken_over"))
+
+    def _unusable(self, error: Exception) -> Terminal:
+        """End a request of whose rows nothing can be made."""
+        if isinstance(error, MeshError):
+            info = error.info
+        else:
+            _log.exception("request_failed", extra={"request_id": self.request_id})
+            info = error_for("internal_error")
+        self._exchange.fail(info)
+        return Terminal(outcome=Outcome.FAILED, error=info)
+
+    def _give(self, rows: list[Row], terminal: Terminal | None) -> None:
+        self._rows += rows
+        self._end = terminal
+        self._news.set()
+
+    def _stop(self, info: ErrorInfo) -> None:
+        self._end = info
+        self._news.set()

@@ -1,0 +1,188 @@
+"""Requests that may outlive this gateway: opened here, or taken over from another one."""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+import msgspec
+
+from services.gateway.client.detachable import Detachable, Keep
+from services.gateway.client.exchange import Exchange
+from services.gateway.client.orchestrators import Orchestrators
+from services.gateway.client.peers import Peer
+from services.gateway.store import RequestRow, RequestStore
+from services.gateway.translate import request_bytes, request_of
+from stagemesh.errors import MeshError, unsupported
+from stagemesh.media import Request
+from stagemesh.outcome import Outcome, Terminal, error_for
+
+__all__ = ["Detachables", "Ended"]
+
+_LEAST_S: Final = 0.001
+_SWEEPS: Final = 24
+"""How often in `ended_keep_s` it is looked for what is to be removed."""
+_SWEEP_LEAST_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Ended(msgspec.Struct, kw_only=True):
+    """A request that is over: what was committed of it, and its end."""
+
+    contents: list[bytes]
+    terminal: Terminal
+
+
+class Detachables:
+    """Gives out such requests while `run` runs; a request is one gateway's at a time."""
+
+    def __init__(self, orchestrators: Orchestrators, store: RequestStore) -> None:
+        self._orchestrators = orchestrators
+        self._store = store
+        # By the tasks that write for them.
+        self._held: dict[asyncio.Task[None], Detachable] = {}
+        self._tasks = asyncio.TaskGroup()
+
+    async def open(
+        self,
+        request: Request,
+        *,
+        request_id: str,
+        detach_s: float,
+        keep: Keep,
+        deadline_s: float = 0.0,
+        streamed: bool = False,
+    ) -> Detachable:
+        """Store a request, then give it to an orchestrator.
+
+        `keep` makes of rows what is stored with their positions, for whoever takes it over.
+
+        Raises:
+            MeshError: If none can take it, it is too large, its id is not new, or its input is
+                streamed.
+            ValueError: If `detach_s` is not above zero.
+        """
+        if detach_s <= 0:
+            raise ValueError("detach_s must be above zero")
+        if streamed:
+            raise unsupported("A request with streamed input cannot outlive its gateway yet.")
+        orchestrators = self._orchestrators
+        orchestrators.peer_for(request.model)  # Before anything is stored.
+        sent = await orchestrators.put(request, request_id)
+        try:
+            peer = orchestrators.peer_for(request.model)
+            deadline_s = orchestrators.deadline_of(peer, request.model, deadline_s)
+            row = RequestRow(
+                request_id=request_id,
+                tenant=request.tenant,
+                epoch=1,
+                owner=peer.name,
+                owner_since=1,
+                revision=peer.revision_of(request.model),
+                request=request_bytes(request),
+                deadline_at_s=time.time() + (deadline_s or orchestrators.policy.deadline_max_s),
+                detach_s=detach_s,
+            )
+            if not await self._store.create(row):
+                raise MeshError(error_for("conflict", "There is a request of this id already."))
+            exchange = orchestrators.exchange(sent, request_id)
+            detachable = Detachable(exchange, self._store, row, keep)
+            await self._start(exchange, peer, deadline_s)
+        except BaseException:
+            orchestrators.forget(request_id)
+            raise
+        return self._hold(detachable)
+
+    async def take_over(self, request_id: str, *, keep: Keep) -> Detachable | Ended:
+        """Go on with a request where its gateway left it, or is just about to.
+
+        If this very gateway has it, its consumer so far loses it like any other.
+
+        Raises:
+            MeshError: If there is no such request, nobody can go on with it now, or yet another
+                gateway was first. Then nothing has changed.
+        """
+        row = await self._store.read(request_id)
+        if row is None:
+            raise MeshError(error_for("request_not_found"))
+        if row.terminal is not None:
+            return await self._ended(row.terminal, request_id)
+        request = request_of(row.request)
+        self._successor(row, request.model)  # Before anything is changed.
+        for held in list(self._held.values()):
+            if held.request_id == request_id:
+                held.leave(error_for("taken_over"))
+        sent = await self._orchestrators.put(request, request_id)
+        try:
+            return await self._take_over(row, sent, keep)
+        except BaseException:
+            self._orchestrators.forget(request_id)
+            raise
+
+    async def run(self) -> None:
+        """Let requests write, and remove what ended long ago, until cancelled."""
+        keep_s = self._orchestrators.policy.ended_keep_s
+        async with self._tasks:
+            while True:
+                try:
+                    await self._store.remove(time.time() - keep_s)
+                except MeshError as error:
+                    _log.warning("request_store_failed", extra={"reason": error.info.message})
+                await asyncio.sleep(max(_SWEEP_LEAST_S, keep_s / _SWEEPS))
+
+    async def close(self) -> None:
+        """Leave what is open to other gateways, once what has its end is written."""
+        for detachable in list(self._held.values()):
+            detachable.leave(error_for("draining"))
+        if self._held:
+            await asyncio.wait(self._held)
+
+    async def _start(self, exchange: Exchange, peer: Peer, deadline_s: float) -> None:
+        """Give an exchange that is stored to its first owner; what is too large ends in the store.
+
+        Raises:
+            MeshError: If it is too large.
+        """
+        try:
+            self._orchestrators.start(exchange, peer, deadline_s)
+        except MeshError as error:
+            terminal = Terminal(outcome=Outcome.REJECTED, error=error.info)
+            await self._store.finish(
+                exchange.request_id, 1, terminal, lanes=(), content=b"", ended_at_s=time.time()
+            )
+            raise
+
+    async def _take_over(self, row: RequestRow, sent: Request, keep: Keep) -> Detachable | Ended:
+        orchestrators, request_id = self._orchestrators, row.request_id
+        peer = self._successor(row, sent.model)
+        # What nothing is committed of has the revision of whoever begins it.
+        revision = row.revision if row.lanes else peer.revision_of(sent.model)
+        taken = await self._store.take(request_id, row.epoch, peer.name, revision)
+        if taken is None:
+            now = await self._store.read(request_id)
+            if now is None or now.terminal is None:
+                raise MeshError(error_for("taken_over"))
+            orchestrators.forget(request_id)
+            return await self._ended(now.terminal, request_id)
+        # Before anything more can be committed.
+        contents = await self._store.contents(request_id)
+        exchange = orchestrators.exchange(
+            sent, request_id, begun=taken.lanes, revision=taken.revision
+        )
+        detachable = Detachable(exchange, self._store, taken, keep, begun=True, contents=contents)
+        left_s = max(_LEAST_S, taken.deadline_at_s - time.time())
+        orchestrators.start(exchange, peer, left_s)
+        return self._hold(detachable)
+
+    def _successor(self, row: RequestRow, model: str) -> Peer:
+        return self._orchestrators.peer_for(model, row.owner, row.revision if row.lanes else "")
+
+    def _hold(self, detachable: Detachable) -> Detachable:
+        task = detachable.start(self._tasks)
+        self._held[task] = detachable
+        task.add_done_callback(self._held.pop)
+        return detachable
+
+    async def _ended(self, terminal: Terminal, request_id: str) -> Ended:
+        return Ended(contents=await self._store.contents(request_id), terminal=terminal)
