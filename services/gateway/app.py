@@ -20,6 +20,7 @@ from services.gateway.settings import Settings
 from services.gateway.store import SqliteStore
 from services.gateway.translate import SelfPortrait
 from stagemesh.discovery import open_source
+from stagemesh.heap import freeze_heap
 from stagemesh.ids import new_incarnation
 from stagemesh.link.pump import LinkPolicy
 from stagemesh.outcome import error_for
@@ -208,6 +209,7 @@ async def serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stop)
+    freeze_heap()
     await gateway.run()
 
 

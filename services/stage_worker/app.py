@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -21,6 +22,7 @@ from services.stage_worker.servicer import (
 )
 from services.stage_worker.settings import Settings
 from stagemesh.errors import BadSettings
+from stagemesh.heap import freeze_heap
 from stagemesh.ids import new_incarnation
 from stagemesh.link.pump import LinkPolicy
 from stagemesh.outcome import ErrorInfo
@@ -42,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 async def serve(settings: Settings, pool: Pool) -> bool:
     """Run one worker until SIGTERM or SIGINT; see `Program.run` for what it gives and raises."""
-    program = Program(settings, pool)
+    program = Program(settings, pool, loaded=freeze_heap)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, program.stop)
@@ -52,13 +54,22 @@ async def serve(settings: Settings, pool: Pool) -> bool:
 class Program:
     """One worker; `listening` is set once its port is open, `ready` once its engine is loaded."""
 
-    def __init__(self, settings: Settings, pool: Pool, *, registry: Metrics = metrics) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Pool,
+        *,
+        registry: Metrics = metrics,
+        loaded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take what is set, and whom to tell once the engine is loaded."""
         self.listening = asyncio.Event()
         self.ready = asyncio.Event()
         self.address = settings.listen
         self._settings = settings
         self._pool = pool
         self._registry = registry
+        self._loaded = loaded
         self._config = EngineConfig(
             pool=pool.name,
             replica_id=settings.replica_id,
@@ -101,6 +112,7 @@ class Program:
             links.close("the engine is loaded")
             if self._stopping:
                 driver.drain(0.0)
+            self._loaded()
             self.ready.set()
             error = await driver.run()
             links.close("draining")

@@ -296,6 +296,21 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
     admission = state.admissions[request.plan.pipeline.name]
     admission.leave(request)
     admit(state, admission)
+    _take_apart(request)
+
+
+def _take_apart(request: OpenRequest) -> None:
+    """Let the parts of a request that is over know each other no more: all of it is freed at once.
+
+    Otherwise it waited for the garbage collector, which stops the process for tens of milliseconds
+    when it looks through what a burst of requests left.
+    """
+    for lane in request.lanes.values():
+        lane.attempt = lane.intake = None
+    for group in request.groups:
+        group.attempts = ()
+    request.groups = ()
+    request.intake = None
 
 
 def _release(state: State, request: OpenRequest, *, fetching: bool) -> None:

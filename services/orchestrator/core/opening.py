@@ -94,7 +94,8 @@ def open_request(state: State, event: Opened) -> None:
     if event.epoch > 1:
         state.counts.takeovers += 1
         fence_workers(state, request, event.journal)
-    take_over(request, event.journal)
+    if event.journal.lanes or event.journal.placed:
+        take_over(request, event.journal)
     keep_given(request, event.inputs)
     holding.hold(state, request)
     admit(state, state.admissions[plan.pipeline.name])

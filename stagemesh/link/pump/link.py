@@ -1,7 +1,8 @@
 """One link: a task that reads, a task that writes, and one timer.
 
 Whatever is sent while a write is under way goes in the next one: batches form by themselves, and
-nothing waits for a timer. The reader calls `LinkEvents` synchronously, so no request can block it.
+nothing waits for a timer. The reader calls `LinkEvents` synchronously, so no request can block it,
+and after frames it gives way to everything else on the loop, so a burst of them blocks nobody.
 """
 
 import asyncio
@@ -22,6 +23,9 @@ __all__ = ["FRAME_BYTES_MAX", "FrameTooLarge", "Link", "LinkEvents"]
 
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024
 """The largest frame: what gRPC takes, less what surrounds the frame."""
+
+_WAY: Final = 4
+"""How many times as long as frames took their reader gives way: a burst keeps a fifth of a loop."""
 
 _ids = itertools.count(1)
 
@@ -197,23 +201,39 @@ class Link:
                     self._end(LinkEnd.STOOD_STILL)
                     return
                 self._liveness.heard(now_s)
-                self._take(message)
+                if frames := self._take(message):
+                    await self._give_way(frames, self._clock() - now_s)
             self._end(LinkEnd.PEER_CLOSED)
         except WireFault as error:
             self._end(LinkEnd.PROTOCOL, str(error))
         except Broken as error:
             self._end(LinkEnd.BROKEN, str(error))
 
-    def _take(self, message: link_pb2.LinkMessage) -> None:
+    def _take(self, message: link_pb2.LinkMessage) -> int:
+        """Tell the owner of a message; return how many frames it had, rows not counted."""
         if self._over:
-            return
+            return 0
         if not self.attached:
             self.peer = read_greeting(message)
             self.attached = True
             self._events.attached(self)
-            return
+            return 0
+        frames = 0
         for received in decode(message):
             self._deliver(received)
+            frames += len(received.frames)
+        return frames
+
+    async def _give_way(self, turns: int, took_s: float) -> None:
+        """Let the loop turn once for each frame that was taken, within some times what they took.
+
+        What is answered across several turns of the loop, an abort for one, would otherwise wait in
+        each of them for the next message of a burst.
+        """
+        until_s = self._clock() + _WAY * took_s
+        while turns and self._clock() < until_s:
+            turns -= 1
+            await asyncio.sleep(0)
 
     def _deliver(self, received: Received) -> None:
         if any(frame.HasField("hello") for frame in received.frames):

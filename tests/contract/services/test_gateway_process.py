@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from services.gateway import app
 from services.gateway.app import listen
 from services.gateway.settings import Settings
 from services.gateway.store import SqliteStore
@@ -148,3 +149,26 @@ async def test_without_a_store_nothing_outlives_a_gateway(tmp_path: Path) -> Non
     _, said = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 2
     assert b"missing/requests.db" in said
+
+
+async def test_the_garbage_collector_is_told_before_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    class Idle:
+        """A gateway that has nothing to do."""
+
+        stop = print
+
+        def __init__(self, *given: Any) -> None:
+            steps.append("made")
+
+        async def run(self) -> None:
+            steps.append("run")
+
+    monkeypatch.setattr(app, "Gateway", Idle)
+    monkeypatch.setattr(app, "freeze_heap", lambda: steps.append("frozen"))
+    nothing: Any = None
+    await app.serve(nothing)
+    assert steps == ["made", "frozen", "run"]

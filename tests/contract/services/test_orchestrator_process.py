@@ -237,3 +237,29 @@ async def test_on_sigusr1_it_writes_its_last_inputs_down_and_goes_on(tmp_path: P
     verdict = replay(dump, parse_mesh(MESH, "mesh.yaml"))
     assert (verdict.exact, verdict.differences, verdict.raised) == (True, (), None)
     assert [one.outcome for step in dump.steps for one in step.ended] == [1]
+
+
+async def test_the_garbage_collector_is_told_before_it_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    class Idle:
+        """A program that has nothing to do."""
+
+        stop = dump = print
+
+        def __init__(self, *given: Any) -> None:
+            steps.append("made")
+
+        async def run(self) -> None:
+            steps.append("run")
+
+    def freeze_heap(*, full_after: int) -> None:
+        steps.append("frozen" if full_after > 10 else "often")
+
+    monkeypatch.setattr(app, "Program", Idle)
+    monkeypatch.setattr(app, "freeze_heap", freeze_heap)
+    nothing: Any = None
+    await app.serve(nothing, nothing)
+    assert steps == ["made", "frozen", "run"]

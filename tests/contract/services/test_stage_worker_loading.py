@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -34,6 +35,7 @@ class SlowEngine(HandEngine):
         super().__init__()
         self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed = False
+        self.heard: list[str] = []
 
     async def load(self, progress: Callable[[str], None]) -> ModelCard:
         """Wait for the test."""
@@ -63,7 +65,12 @@ async def loading(
         load_s=load_s,
     )
     pool = Pool(name="pool", engine="hand", model="m")
-    program = Program(settings, pool, registry=Metrics(process=False))
+    program = Program(
+        settings,
+        pool,
+        registry=Metrics(process=False),
+        loaded=lambda: engine.heard.append("loaded"),
+    )
     task = asyncio.create_task(program.run())
     async with asyncio.timeout(WAIT_S):
         await program.listening.wait()
@@ -159,3 +166,39 @@ async def test_an_engine_that_cannot_load_ends_the_worker(
         assert engine.closed
         with pytest.raises(grpc.aio.AioRpcError):
             await health(worker.address, "")
+
+
+async def test_whoever_wants_to_know_is_told_once_the_engine_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with loading(tmp_path, monkeypatch) as (worker, engine, _):
+        assert engine.heard == []
+        engine.loaded.set_result(None)
+        async with asyncio.timeout(WAIT_S):
+            await worker.ready.wait()
+        assert engine.heard == ["loaded"]
+
+
+async def test_the_garbage_collector_is_told_when_the_engine_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    class Idle:
+        """A worker that has nothing to do."""
+
+        stop = print
+
+        def __init__(self, *given: Any, loaded: Callable[[], None]) -> None:
+            self.loaded = loaded
+
+        async def run(self) -> bool:
+            steps.append("loading")
+            self.loaded()
+            return True
+
+    monkeypatch.setattr(app, "Program", Idle)
+    monkeypatch.setattr(app, "freeze_heap", lambda: steps.append("frozen"))
+    nothing: Any = None
+    assert await app.serve(nothing, nothing)
+    assert steps == ["loading", "frozen"]

@@ -106,7 +106,7 @@ def test_a_failure_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object, **__: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("services.orchestrator.core.opening.take_over", broken)
+    monkeypatch.setattr("services.orchestrator.core.opening.keep_given", broken)
     with pytest.raises(KeyError):
         stage.open(make_request("echo"))
     dump = stage.dump(tmp_path)

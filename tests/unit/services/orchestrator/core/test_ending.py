@@ -1,9 +1,14 @@
 """Ends."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
+from services.orchestrator.core.flow import Lane
+from services.orchestrator.core.request import Attempt, Group, OpenRequest
 from stagemesh.link.core import Row
 from stagemesh.outcome import End, FinishReason, Outcome, Terminal, Timings, Usage
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
@@ -116,3 +121,53 @@ def test_a_place_that_comes_free_is_taken_in_the_same_step() -> None:
         stage.open(make_request("echo"))
     effects = stage.rows(thinker, CoreStage.text(1, 0, "a", end=True))
     assert [submit.request_id for submit in of_kind(effects, fx.SubmitAttempts)] == ["r3"]
+
+
+def parts_of_requests() -> int:
+    """How many objects are there that an open request is made of."""
+    kinds = (OpenRequest, Group, Attempt, Lane)
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """The garbage collector runs when a test says so only."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("how", ["completed", "aborted", "client lost"])
+@pytest.mark.usefixtures("no_collector")
+def test_a_request_that_is_over_leaves_the_garbage_collector_nothing(how: str) -> None:
+    before = parts_of_requests()
+    stage = CoreStage()
+    thinker, _ = stage.replica("thinker")
+    stage.open(make_request("twice"))
+    stage.rows(thinker, CoreStage.text(1, 0, "a", end=True))
+    assert parts_of_requests() > before
+    if how == "completed":
+        stage.rows(thinker, CoreStage.text(2, 0, "b", stage=1, end=True))
+    elif how == "aborted":
+        stage.do(ev.AbortAsked(link=CoreStage.CLIENT, slot=1, cause="gone"))
+        stage.wait(5.0)
+    else:
+        stage.do(ev.ClientLost(link=CoreStage.CLIENT))
+    assert stage.core.requests_open == 0
+    assert parts_of_requests() == before
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_conversation_that_is_over_leaves_the_garbage_collector_nothing() -> None:
+    before = parts_of_requests()
+    stage = CoreStage()
+    stage.replica("listener")
+    stage.replica("mixer")
+    slot, _ = stage.converse(make_request("turns"))
+    stage.append(slot, "a", segment_end=True)
+    assert parts_of_requests() > before
+    stage.do(ev.AbortAsked(link=CoreStage.CLIENT, slot=slot, cause="gone"))
+    stage.wait(5.0)
+    assert stage.core.requests_open == 0
+    assert parts_of_requests() == before
