@@ -57,14 +57,14 @@ def reattach(
     """Give a request to another gateway, which is sent what it has not got."""
     _leave(state, request)
     _hide(request)
-    was_orphan = request.state is RequestState.ORPHANED
     request.client, request.slot, request.epoch = client, event.slot, event.epoch
+    request.body = event.body  # Its large parts lie at this gateway now.
     client.requests[event.slot] = request
     state.note(request, Kind.OPENED, cause="Another gateway took it over.")
     state.counts.reattached += 1
-    _send_again(state, request, Standby(event.detach_s, taken_over=True), rows)
-    if was_orphan:
+    if request.state is RequestState.ORPHANED:
         _go_on(state, request)
+    _send_again(state, request, Standby(event.detach_s, taken_over=True), rows)
     verdict, request.verdict = request.verdict, None
     if verdict is not None:
         stop(state, request, verdict, "failed")

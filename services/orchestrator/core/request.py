@@ -71,9 +71,8 @@ class OpenRequest:
         self.serial = serial
         """Its place among all that were opened here, those turned away included."""
         self.request_id = request_id
-        self.epoch = epoch
+        self.epoch = self.work_epoch = epoch
         """Of the last `Open`; `work_epoch` is that of the one it came with, which workers know."""
-        self.work_epoch = epoch
         self.client = client
         self.slot = slot
         self.plan = plan
@@ -90,11 +89,6 @@ class OpenRequest:
         self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
         self.standby = standby  # Of a detachable request.
-        self.live = 0
-        self.journal_bytes = 0
-        """What its lanes keep in memory, for those who read them or to go on after a loss."""
-        self.unrecoverable = False
-        """Its journal is over its bound: the next loss ends it."""
         self.prompt = Usage()
         self.prompts_seen: set[str] = set()
         """The ids of changes of the prompt; see `interactions`."""
@@ -113,6 +107,11 @@ class OpenRequest:
 
     def _begin(self) -> None:
         """Set what its course changes."""
+        self.live = 0
+        self.journal_bytes = 0
+        """What its lanes keep in memory, for those who read them or to go on after a loss."""
+        self.unrecoverable = False
+        """Its journal is over its bound: the next loss ends it."""
         self.stuck_since_s: float | None = None
         self.started = False
         self.admitted_s: float | None = None

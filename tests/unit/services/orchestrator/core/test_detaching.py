@@ -1,87 +1,15 @@
 """Detachable requests: their gateway is lost, and another one takes them over."""
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
-from services.orchestrator.core.settings import CoreSettings
-from stagemesh.link.core import Grant, Journal, LaneJournal, Row
-from stagemesh.media import Modality, lane_of
+from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorCode, Outcome, Terminal, error_for
-from tests.helpers.core_stage import END, CoreStage, make_request, of_kind
-
-TEXT = lane_of(0, 0, Modality.TEXT)
-SOUND = lane_of(1, 0, Modality.AUDIO)
-UNITS, BYTES = 8, 1 << 20
-DETACH_S = 20.0
-
-
-class Detached(CoreStage):
-    """A gateway on link 1 that opens `r1`, replicas, and other gateways that may take over."""
-
-    def __init__(self, model: str = "echo", *pools: str, deadline_s: float = 0.0) -> None:
-        super().__init__(CoreSettings(orchestrators=1), units=UNITS, mirrors=True)
-        self.model = model
-        self.links = [self.replica(pool)[0] for pool in pools or ("thinker",)]
-        self.opened = self.give(1, epoch=1, owner_since=0, deadline_s=deadline_s)
-
-    def give(
-        self,
-        link: int,
-        *,
-        epoch: int,
-        owner_since: int = 1,
-        lanes: Sequence[LaneJournal] = (),
-        detach_s: float = DETACH_S,
-        deadline_s: float = 0.0,
-    ) -> list[fx.Effect]:
-        """Let a gateway open it."""
-        return self.do(
-            ev.Opened(
-                link=link, slot=7, request_id="r1", epoch=epoch, deadline_left_s=deadline_s,
-                request=make_request(self.model), body=None, journal=Journal(lanes=[*lanes]),
-                detach_s=detach_s, owner_since=owner_since,
-            )
-        )  # fmt: skip
-
-    def lose_gateway(self, link: int = 1) -> list[fx.Effect]:
-        """Lose a gateway."""
-        return self.do(ev.ClientLost(link=link))
-
-    def take_over(self, *lanes: LaneJournal, link: int = 50, epoch: int = 2) -> list[fx.Effect]:
-        """Let another gateway come and open it, as it stands in the store."""
-        self.do(ev.ClientAttached(link=link, window_units=UNITS, window_bytes=BYTES, mirrors=True))
-        return self.give(link, epoch=epoch, lanes=lanes)
-
-    def confirm(self, units: int, size: int, link: int = 1) -> list[fx.Effect]:
-        """Let a gateway say how much of what it was sent under its epoch it has for good."""
-        grant = Grant(7, 0, UNITS + units, BYTES + size)
-        return self.do(ev.CreditGranted(link=link, grants=[grant]))
-
-
-def at(lane: int, pos: int, *, ended: bool = False) -> LaneJournal:
-    return LaneJournal(lane=lane, next=pos, end=END if ended else None, visible_pos=pos)
-
-
-def sent(effects: list[fx.Effect], link: int = 50) -> list[tuple[int, int, str, bool]]:
-    """Give the rows that a gateway was sent."""
-    return [
-        (row.slot, row.pos, row.text, row.end is not None)
-        for order in of_kind(effects, fx.SendRows)
-        if order.link == link
-        for row in order.rows
-    ]
-
-
-def terminals(effects: list[fx.Effect]) -> list[tuple[int, Outcome, ErrorCode | None]]:
-    return [
-        (end.link, end.terminal.outcome, end.terminal.error.code if end.terminal.error else None)
-        for end in of_kind(effects, fx.EndRequest)
-    ]
+from tests.helpers.core_stage import CoreStage, make_request, of_kind
+from tests.helpers.core_takeover import BYTES, DETACH_S, TEXT, UNITS, Detached, at, sent, terminals
 
 
 @pytest.mark.invariant("ORCH-INV-210")
@@ -279,6 +207,25 @@ def test_credit_begins_anew_with_each_gateway() -> None:
     # What was sent before goes at once, and takes of the new credit what it costs.
     assert [pos for _, pos, _, _ in sent(effects)] == [3, 4, 5, 6, 7, 8]
     assert [pos for _, pos, _, _ in sent(stage.confirm(4, 4, link=50))] == []
+
+
+def test_its_worker_is_paid_for_what_waited_as_soon_as_the_next_gateway_has_it() -> None:
+    stage = Detached()
+    (thinker,) = stage.links
+    stage.lose_gateway()
+    stage.rows(thinker, *(stage.text(1, pos, "a") for pos in range(64)))
+    effects = stage.take_over() + stage.confirm(64, 64, link=50)
+    grants = [one for one in of_kind(effects, fx.SendGrants) if one.link == thinker]
+    assert max(grant.units for one in grants for grant in one.grants) == 64 + 64
+
+
+def test_what_starts_later_has_its_input_from_the_present_gateway() -> None:
+    stage = Detached("twice")
+    (thinker,) = stage.links
+    stage.lose_gateway()
+    stage.take_over(body="here")
+    effects = stage.rows(thinker, stage.text(1, 0, "a", end=True))
+    assert [order.body for order in of_kind(effects, fx.SubmitAttempts)] == ["here"]
 
 
 def test_it_waits_so_long_as_was_asked_and_no_longer() -> None:
