@@ -33,6 +33,7 @@ class HandEngine:
         slots: int = 4,
         contract: ResumeContract = ResumeContract.NONE,
         control: ControlSupport | None = None,
+        paces_input: bool = False,
     ) -> None:
         self.capabilities: Capabilities = Capabilities(
             input_modalities=frozenset(Modality),
@@ -43,6 +44,7 @@ class HandEngine:
             deterministic=True,
             slots=slots,
             control=control or ControlSupport(),
+            paces_input=paces_input,
         )
         self.works: list[Work] = []
         self.appended: list[tuple[int, EngineInput]] = []

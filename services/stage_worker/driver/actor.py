@@ -27,7 +27,7 @@ from services.stage_worker.driver.engine_calls import EngineCalls
 from services.stage_worker.driver.intakes import Intakes, Payloads
 from services.stage_worker.driver.ledger import Ledger
 from services.stage_worker.driver.outgoing import Outgoing
-from services.stage_worker.engines.base import Engine, InteractiveEngine
+from services.stage_worker.engines.base import Engine, InteractiveEngine, Piece
 from stagemesh.errors import MeshError, unsupported
 from stagemesh.outcome import ErrorInfo, Outcome, error_for
 
@@ -175,7 +175,8 @@ class Driver:
     async def _consume(self) -> None:
         """Take what the engine gives, one list for each of its steps."""
         try:
-            async for made in self._engine.outputs():
+            async for given in self._engine.outputs():
+                made = self._note_taken(given)
                 self._ledger.step_made(len(made))
                 pieces, broken = self._replays.cut(made) if self._replays else (made, [])
                 if self._outgoing.concerns(pieces):
@@ -189,6 +190,15 @@ class Driver:
             _log.exception("engine_broke")
             error = error_for("engine_error", f"the engine broke: {type(failure).__name__}")
         self.post(EngineBroke(error=error))
+
+    def _note_taken(self, given: list[Piece]) -> list[Piece]:
+        """Give credit for the inputs that the engine has taken; return what else it gave."""
+        if self._intakes is None:
+            return given
+        made, taken = self._intakes.taken(given)
+        for event in taken:
+            self.post(event)
+        return made
 
     def _step(self, event: Event) -> None:
         caused: list[Event] = []

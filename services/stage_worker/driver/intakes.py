@@ -25,7 +25,7 @@ from services.stage_worker.core.events import (
     NothingToDo,
 )
 from services.stage_worker.core.submission import RoleSpec, Submission
-from services.stage_worker.engines.base import Capabilities, Engine, EngineInput, Work
+from services.stage_worker.engines.base import Capabilities, Engine, EngineInput, Piece, Work
 from stagemesh.control import ControlKind
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row, row_cost
@@ -62,6 +62,7 @@ class _Taking:
         "submission",
         "task",
         "transfer_s",
+        "untaken",
     )
 
     def __init__(self, effect: StartAttempt) -> None:
@@ -79,6 +80,8 @@ class _Taking:
         self.task: asyncio.Task[None] | None = None
         self.transfer_s = 0.0
         """What its fetches took so far."""
+        self.untaken: deque[InputTaken | None] = deque()
+        """What of its sources the engine will have taken with each input that it was appended."""
         self.gone = False
 
 
@@ -95,6 +98,7 @@ class Intakes:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._engine = engine
+        self._paces = engine.capabilities.paces_input
         self._payloads = payloads
         self._find_bridge = find_bridge
         self._post = post
@@ -124,6 +128,19 @@ class Intakes:
             return []
         taking.queue.extend(effect.rows)
         return [] if taking.task is not None else list(self._advance(taking))
+
+    def taken(self, made: list[Piece]) -> tuple[list[Piece], list[Event]]:
+        """Take out what an engine step says of taken inputs: the other pieces, and the events."""
+        if not self._paces or not any(piece.taken for piece in made):
+            return made, []
+        events: list[Event] = []
+        for piece in made:
+            taking = self._open.get(piece.attempt) if piece.taken else None
+            if taking is not None:
+                untaken = taking.untaken
+                count = min(piece.taken, len(untaken))
+                events += filter(None, [untaken.popleft() for _ in range(count)])
+        return [piece for piece in made if not piece.taken], events
 
     def forget(self, attempt: int) -> None:
         """Drop an attempt's input; what is being fetched is given up."""
@@ -161,7 +178,11 @@ class Intakes:
         yield from self._guarded(taking, start)
 
     def _advance(self, taking: _Taking) -> Iterator[Event]:
-        """Feed what is here; at a handle, fetch it first."""
+        """Feed what is here; at a handle, fetch it first.
+
+        A row is taken at once if nothing was appended for it: the bridge kept it, or it came to
+        nothing. Otherwise it is taken when the engine takes the last input that was made of it.
+        """
         taken: dict[int, InputTaken] = {}
         queue = taking.queue
         while queue and not taking.gone:
@@ -172,14 +193,20 @@ class Intakes:
                 )
                 break
             queue.popleft()
+            waiting = len(taking.untaken)
+            yield from self._feed_row(taking, row)
             units, size = row_cost(row)
+            if len(taking.untaken) > waiting:
+                taking.untaken[-1] = InputTaken(
+                    attempt=taking.number, lane=row.lane, units=units, bytes=size
+                )
+                continue
             before = taken.get(row.lane)
             if before is not None:
                 units, size = units + before.units, size + before.bytes
             taken[row.lane] = InputTaken(
                 attempt=taking.number, lane=row.lane, units=units, bytes=size
             )
-            yield from self._feed_row(taking, row)
         yield from taken.values()
 
     def _feed_row(self, taking: _Taking, row: Row) -> Iterator[Event]:
@@ -225,6 +252,8 @@ class Intakes:
                     yield InputClosed(attempt=number)
             case Append(input=given):
                 self._engine.append(number, given)
+                if self._paces:
+                    taking.untaken.append(None)
             case Close():
                 self._engine.close_input(number)
                 yield InputClosed(attempt=number)

@@ -73,6 +73,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """
     interactions: bool = False
     """Whether its attempts take another prompt; then it is an `InteractiveEngine`."""
+    paces_input: bool = False
+    """Whether it tells, by `Piece.taken`, when it takes what was appended; then a source may run
+    ahead of it by a window only. Of an engine that does not, all is taken once it is appended."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +188,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `units` counts tokens for token text (with `ids`), characters for other text, samples of one
     channel for audio, items else. `end` closes the modality's lane; `error` ends the whole attempt.
     `origin` is that of the one input that it was made of, where the contract is `PER_INPUT`.
+    `taken` says that the engine has taken so many more of the inputs that were appended, in their
+    order, whether or not anything comes of them; such a piece carries nothing else.
     """
 
     attempt: int
@@ -197,6 +202,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end: End | None = None
     error: ErrorInfo | None = None
     origin: tuple[int, int] | None = None
+    taken: int = 0
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

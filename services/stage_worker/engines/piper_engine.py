@@ -78,6 +78,7 @@ class PiperEngine(ThreadedEngine):
             deterministic=not (self._options.noise_scale or self._options.noise_w),
             slots=self.slots,
             params=frozenset({"audio.speed", "audio.voice"}),
+            paces_input=True,
         )
 
     def load_model(self, progress: Callable[[str], None]) -> ModelCard:

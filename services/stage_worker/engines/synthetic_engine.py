@@ -89,6 +89,7 @@ class SyntheticEngine:
             params=_params_for(gives),
             control=support,
             interactions=gives == {Modality.VIDEO},
+            paces_input=True,
         )
         self._controls = SyntheticControls(options.control, _crash)
         self._runs: dict[int, Run] = {}
@@ -134,6 +135,9 @@ class SyntheticEngine:
         run = self._runs.get(attempt)
         if run is not None:
             run.append(piece)
+            if taken := run.take():  # What comes after the last unit is of no use to it.
+                self._answers.append(taken)
+                self._ring()
             self._schedule(run)
 
     def close_input(self, attempt: int) -> None:
@@ -219,6 +223,8 @@ class SyntheticEngine:
             if run.done:
                 del self._runs[run.number]
             else:
+                if taken := run.take():
+                    step.append(taken)
                 run.due_s = _next_due_s(run, now_s)
                 self._schedule(run)
         return step

@@ -120,6 +120,19 @@ async def test_how_streamed_input_is_cut_does_not_matter(bench: Bench) -> None:
     assert all(result == results[0] for result in results)
 
 
+@for_cases(lambda case: case.chunkings)
+async def test_every_streamed_input_is_taken_and_told_once(bench: Bench) -> None:
+    first, *rest = max(bench.case.chunkings, key=len)
+    number = bench.submit(first, streamed=True)
+    for piece in rest:
+        bench.engine.append(number, piece)
+    taken = len(rest) if bench.engine.capabilities.paces_input else 0
+    await bench.until(lambda: sum(piece.taken for piece in bench.pieces[number]) == taken)
+    bench.engine.close_input(number)
+    await bench.until_over(number)
+    assert sum(piece.taken for piece in bench.pieces[number]) == taken
+
+
 async def test_steps_grow_while_it_works(bench: Bench) -> None:
     before = bench.engine.load_report().steps
     number = bench.submit(bench.case.usual)

@@ -147,6 +147,20 @@ async def test_streamed_input_is_relayed_and_its_credit_returned(tmp_path: Path)
 
 
 @pytest.mark.contract
+async def test_an_engine_that_stands_still_holds_back_its_source(tmp_path: Path) -> None:
+    async with running_worker(tmp_path) as worker, attach(worker.address) as peer:
+        slot = peer.submit(scripted(hang_at=2), sources=[SOURCE])
+        other = peer.submit(sources=[SOURCE])
+        for pos in range(64):
+            peer.link.send_rows([Row(one, SOURCE, pos, 1, " x") for one in (slot, other)])
+        peer.link.send_rows([Row(other, SOURCE, 64, 0, end=END)])
+        await peer.until_ended(other)
+        assert peer.input_grants[other, SOURCE].units > 64
+        assert len(peer.slots[slot].rows) == 2
+        assert (slot, SOURCE) not in peer.input_grants
+
+
+@pytest.mark.contract
 async def test_an_input_with_a_gap_ends_its_attempt_alone(tmp_path: Path) -> None:
     async with running_worker(tmp_path) as worker, attach(worker.address) as peer:
         bad, good = peer.submit(sources=[SOURCE]), peer.submit(sources=[SOURCE])

@@ -12,7 +12,7 @@ _END_OF_INPUT = None
 
 
 class Job:
-    """Written by the event loop, read by one compute thread; `ended` and `usage` the other way."""
+    """Written by the event loop, read by a compute thread; what a run tells of itself, in turn."""
 
     def __init__(self, work: Work, key: Hashable = None) -> None:
         self.work = work
@@ -21,6 +21,8 @@ class Job:
         self.ended = False
         self.usage = Usage()
         """What was used so far, if a run cares to say so."""
+        self.taken = 0
+        """How many appended inputs were taken since the last step."""
         self._later: queue.SimpleQueue[EngineInput | None] = queue.SimpleQueue()
         if not work.streamed:
             self._later.put(_END_OF_INPUT)
@@ -42,7 +44,14 @@ class Job:
         """Yield the input and what is appended to it; blocks the compute thread in between."""
         yield self.work.input
         while not self.aborted and (piece := self._later.get()) is not _END_OF_INPUT:
+            self.taken += 1
             yield piece
+
+    def taken_pieces(self) -> Iterator[Piece]:
+        """Tell of the inputs that were taken, once."""
+        if self.taken:
+            yield Piece(attempt=self.work.attempt, taken=self.taken)
+            self.taken = 0
 
     def aborted_piece(self) -> Piece:
         """Make the last piece of an aborted attempt, with what it used."""

@@ -56,12 +56,14 @@ class Run:
 
     A run that goes on elsewhere begins with the unit after those that were delivered. `per_input`
     makes each piece of one input alone; a unit of audio then always has the same length.
+
+    An input is taken once its units were given, or when no more will be.
     """
 
     __slots__ = (
         "_audio_at", "_changes", "_count", "_inputs", "_limit", "_modalities", "_per_input",
-        "_prompt_tokens", "_received", "_relays", "_said", "_seed", "_stops", "_words", "closed",
-        "done", "due_s", "fault_at", "made", "number", "scheduled", "script", "work",
+        "_prompt_tokens", "_received", "_relays", "_said", "_seed", "_stops", "_untaken", "_words",
+        "closed", "done", "due_s", "fault_at", "made", "number", "scheduled", "script", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, now_s: float, *, per_input: bool = False) -> None:
@@ -93,6 +95,7 @@ class Run:
         # By its tokens it gets all input once more, by the input only what is not delivered.
         self._received = self.made if per_input else 0
         self._said = self._received
+        self._untaken: deque[int] = deque()
         self._changes = [(one.applied_at, one.text) for one in work.interactions]
         self._audio_at = 0
         if work.resume is not None:
@@ -104,10 +107,23 @@ class Run:
         if self._relays:
             if self._count is None:
                 self._words = [""] * self._received
-            self.append(work.input)
+            self._allow(work.input)
 
     def append(self, piece: EngineInput) -> None:
-        """Take one more streamed input; what came with the request allows nothing."""
+        """Get one more streamed input; what came with the request allows nothing."""
+        self._allow(piece)
+        self._untaken.append(self._received)
+
+    def take(self) -> Piece | None:
+        """Tell how many more inputs are used up; None if there are none."""
+        total, untaken, count = self._total(), self._untaken, 0
+        useless = total is not None and self.made >= total
+        while untaken and (useless or untaken[0] <= self.made):
+            untaken.popleft()
+            count += 1
+        return Piece(attempt=self.number, taken=count) if count else None
+
+    def _allow(self, piece: EngineInput) -> None:
         units = _units_of(piece)
         self._received += units
         if self._per_input and isinstance(piece, TextInput) and piece.origin is not None:

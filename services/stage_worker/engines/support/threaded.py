@@ -65,7 +65,8 @@ class ThreadedEngine(ABC):
         It calls `give` after each step, with what the step made, even if that is nothing: this is
         where aborted jobs end. It returns soon once every job has `ended`. Each other job's last
         piece has its `end` (engines here give one modality). A `MeshError` fails all jobs that have
-        not ended with its cause, any other exception fails them with `ENGINE_ERROR`.
+        not ended with its cause, any other exception fails them with `ENGINE_ERROR`. The inputs
+        that a job has taken are told with the next step.
         """
 
     def accept(self, work: Work) -> None:
@@ -177,7 +178,8 @@ class ThreadedEngine(ABC):
         """
         open_jobs = {job.work.attempt: job for job in jobs if not job.ended}
         aborted = {number: job for number, job in open_jobs.items() if job.aborted}
-        step = [
+        step = [taken for job in open_jobs.values() for taken in job.taken_pieces()]
+        step += [
             piece for piece in pieces if piece.attempt in open_jobs and piece.attempt not in aborted
         ]
         step += [job.aborted_piece() for job in aborted.values()]

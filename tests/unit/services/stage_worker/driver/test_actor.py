@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from services.stage_worker.bridges import find_bridge
-from services.stage_worker.core import Identity, ProcessState, StageWorker
+from services.stage_worker.core import Identity, ProcessState, Source, StageWorker
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.driver import Driver, Ledger
 from services.stage_worker.engines.base import Piece, ResumeContract
 from stagemesh.control import Answer, ControlKind, ControlSupport, ResetCache
 from stagemesh.errors import MeshError
-from stagemesh.link.core import LaneJournal
+from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import INLINE_BYTES_MAX, Body, Handle, Modality, lane_of
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for
 from stagemesh.payload import PayloadStore
@@ -23,6 +23,8 @@ from tests.helpers.hand_engine import HandEngine, KeptOutlet
 from tests.helpers.worker_core import END, LINK, STAGE, TEXT_LANE, submission, text_piece
 
 LEASE_S = 60.0
+SOURCE = lane_of(0, 0, Modality.TEXT)
+SOURCES = (Source(lane=SOURCE, stage="source", companion="", choice=0),)
 
 
 def digest_of(data: bytes) -> bytes:
@@ -40,8 +42,8 @@ class NoPayloads:
 class Setting:
     """A driver with everything around it, running."""
 
-    def __init__(self, folder: Path) -> None:
-        self.engine, self.outlet = HandEngine(), KeptOutlet()
+    def __init__(self, folder: Path, engine: HandEngine | None = None) -> None:
+        self.engine, self.outlet = engine or HandEngine(), KeptOutlet()
         self.core = StageWorker(Identity(pool="pool", replica_id="replica-0"))
         self.metrics = Metrics(process=False)
         self.store = PayloadStore(
@@ -79,9 +81,11 @@ class Setting:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[tuple[Setting, "asyncio.Task[ErrorInfo | None]"]]:
+async def running(
+    folder: Path, engine: HandEngine | None = None
+) -> AsyncIterator[tuple[Setting, "asyncio.Task[ErrorInfo | None]"]]:
     """Run a driver; it is told to stop at the end, if it has not."""
-    it = Setting(folder)
+    it = Setting(folder, engine)
     task = asyncio.create_task(it.driver.run())
     await it.outlet.until(lambda: it.outlet.reports)
     it.attach()
@@ -97,6 +101,21 @@ async def running(folder: Path) -> AsyncIterator[tuple[Setting, "asyncio.Task[Er
 async def test_it_is_ready_when_it_runs(tmp_path: Path) -> None:
     async with running(tmp_path) as (it, _):
         assert it.core.state is ProcessState.READY
+
+
+async def test_credit_for_input_comes_back_when_the_engine_took_it(tmp_path: Path) -> None:
+    async with running(tmp_path, HandEngine(paces_input=True)) as (it, _):
+        it.submit(sources=SOURCES)
+        (work,) = it.engine.works
+        rows = [Row(1, SOURCE, pos, 1, " x") for pos in range(64)]
+        it.driver.post(seen.InputsArrived(link=LINK, rows=rows))
+        assert len(it.engine.appended) == 64
+        assert it.outlet.of(do.SendGrants) == []
+        it.engine.steps.put_nowait([Piece(attempt=work.attempt, taken=40)])
+        await it.outlet.until(lambda: it.outlet.of(do.SendGrants))
+        grants = [grant for sent in it.outlet.of(do.SendGrants) for grant in sent.grants]
+        assert [(grant.source, grant.units) for grant in grants] == [(SOURCE, 96)]
+        assert it.outlet.of(do.SendRows) == []
 
 
 async def test_a_submission_reaches_the_engine_and_its_outputs_the_link(tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from services.stage_worker.core.events import (
     NothingToDo,
 )
 from services.stage_worker.driver import Intakes
-from services.stage_worker.engines.base import Resume, ResumeContract, TensorsInput, TextInput
+from services.stage_worker.engines.base import (
+    Piece,
+    Resume,
+    ResumeContract,
+    TensorsInput,
+    TextInput,
+)
 from stagemesh.errors import MeshError, invalid
 from stagemesh.link.core import LaneJournal, Row
 from stagemesh.media import Body, Handle, Modality, Request, lane_of
@@ -75,6 +81,10 @@ class Setting:
         """Feed an attempt."""
         return self.intakes.feed(FeedAttempt(attempt=attempt, rows=list(rows)))
 
+    def took(self, count: int, attempt: int = 1) -> list[Event]:
+        """Let the engine say that it took appended inputs."""
+        return self.intakes.taken([Piece(attempt=attempt, taken=count)])[1]
+
     async def asked(self, name: str) -> None:
         """Wait until a handle is being fetched."""
         async with asyncio.timeout(5):
@@ -84,6 +94,10 @@ class Setting:
         """Wait for the next event."""
         async with asyncio.timeout(5):
             return await self.posted.get()
+
+
+def taken(units: int, size: int) -> InputTaken:
+    return InputTaken(attempt=1, lane=SOURCE, units=units, bytes=size)
 
 
 @asynccontextmanager
@@ -129,6 +143,30 @@ async def test_streamed_input_is_appended_taken_and_closed() -> None:
             (1, TextInput(text=" b c", units=2, origin=(1, 3))),
         ]
         assert it.engine.closed_inputs == [1]
+
+
+async def test_what_was_made_of_a_row_is_taken_when_the_engine_takes_it() -> None:
+    async with setting(HandEngine(paces_input=True)) as it:
+        it.start(msgspec.structs.replace(submission(sources=SOURCES), bridge="clauses"))
+        begun = it.feed(Row(1, SOURCE, 0, 5, "The first sentence. "))
+        assert begun == [AttemptStarted(attempt=1), taken(5, 20)]
+        kept = it.feed(Row(1, SOURCE, 5, 2, "The second"))
+        assert kept == [taken(2, 10)]
+        assert it.feed(Row(1, SOURCE, 7, 2, " sentence. ")) == []
+        assert it.feed(Row(1, SOURCE, 9, 6, "The third sentence. The fourth sentence. ")) == []
+        assert it.took(1) == [taken(2, 11)]
+        assert it.took(1) == []
+        assert it.took(7) == [taken(6, 41)]
+        assert it.took(1, attempt=2) == []
+
+
+async def test_pieces_are_parted_from_what_the_engine_says_it_took() -> None:
+    async with setting(HandEngine(paces_input=True)) as it:
+        it.start(submission(sources=SOURCES))
+        it.feed(Row(1, SOURCE, 0, 1, " a"))
+        made = Piece(attempt=1, text="x")
+        assert it.intakes.taken([made]) == ([made], [])
+        assert it.intakes.taken([Piece(attempt=1, taken=1), made]) == ([made], [taken(1, 2)])
 
 
 async def test_the_engine_is_told_where_to_go_on_and_whether_ids_are_asked_for() -> None:

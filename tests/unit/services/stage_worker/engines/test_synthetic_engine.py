@@ -62,6 +62,16 @@ async def test_what_is_due_together_is_one_step() -> None:
     assert engine.load_report().steps == 2
 
 
+async def test_it_tells_what_it_took_with_the_step_or_when_nothing_will_come_of_it() -> None:
+    engine = engine_of()
+    engine.submit(msgspec.structs.replace(work(1, tokens=1), streamed=True))
+    engine.append(1, TextInput(text="", units=1))
+    steps = engine.outputs()
+    assert [(piece.text, piece.taken) for piece in await next_step(steps)] == [(" w0", 0), ("", 1)]
+    engine.append(1, TextInput(text="", units=1))
+    assert [(piece.text, piece.taken) for piece in await next_step(steps)] == [("", 1)]
+
+
 async def test_an_abort_is_one_piece_with_what_was_used_so_far() -> None:
     engine = engine_of()
     engine.submit(work(1, tokens=9))

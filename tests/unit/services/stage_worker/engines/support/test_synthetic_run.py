@@ -139,6 +139,35 @@ def test_streamed_input_allows_as_much_as_came_and_is_relayed() -> None:
     assert run.done
 
 
+def taken_by(run: Run) -> int:
+    piece = run.take()
+    return 0 if piece is None else piece.taken
+
+
+def test_an_input_is_taken_once_its_units_were_given() -> None:
+    run = run_of("", streamed=True)
+    run.append(TextInput(text="", units=0))
+    run.append(TextInput(text=" a b", units=2))
+    run.append(TextInput(text=" c", units=1))
+    assert taken_by(run) == 1
+    list(run.give(run.step_units()))
+    assert taken_by(run) == 0
+    list(run.give(run.step_units()))
+    assert (taken_by(run), taken_by(run)) == (1, 0)
+    assert text_of(all_of(run)) == " c"
+    assert taken_by(run) == 1
+
+
+def test_an_input_behind_the_last_unit_is_taken_at_once() -> None:
+    run = run_of("", streamed=True, tokens=1)
+    run.append(TextInput(text=" a b", units=2))
+    assert taken_by(run) == 0
+    assert text_of(all_of(run)) == " w0"
+    assert taken_by(run) == 1
+    run.append(TextInput(text=" c", units=1))
+    assert taken_by(run) == 1
+
+
 def test_streamed_input_allows_a_scripts_words_and_the_rest_comes_at_the_close() -> None:
     run = run_of("", streamed=True, tokens=4)
     run.append(TextInput(text=" x", units=1))

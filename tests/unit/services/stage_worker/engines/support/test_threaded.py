@@ -98,6 +98,7 @@ class Echoing(Counting):
         (job,) = jobs
         for given in job.inputs():
             assert isinstance(given, TextInput)
+            assert self.permits.acquire(timeout=10)
             give([Piece(attempt=job.work.attempt, text=given.text)])
             if job.ended:
                 return
@@ -228,6 +229,19 @@ async def test_a_streamed_attempt_waits_for_its_input_and_ends_with_it() -> None
         engine.append(number, TextInput(text="late"))
         engine.close_input(number)
         assert found.text(number) == "ab"
+
+
+async def test_an_input_counts_as_taken_when_the_thread_takes_it() -> None:
+    async with running(Echoing(held=True)) as (engine, found):
+        number = found.start(TextInput(text="a"), streamed=True)
+        for text in ("b", "c", "d"):
+            engine.append(number, TextInput(text=text))
+        engine.allow(3)
+        await found.until(lambda: found.text(number) == "abc")
+        assert sum(piece.taken for piece in found.pieces[number]) == 2
+        engine.allow()
+        await found.until(lambda: found.text(number) == "abcd")
+        assert sum(piece.taken for piece in found.pieces[number]) == 3
 
 
 async def test_a_streamed_attempt_that_waits_is_aborted() -> None:
