@@ -56,7 +56,7 @@ demo: setup  # One checked job of each kind on real models; results are in out/d
 up: setup  # The demo mesh, until it is interrupted.
 	stagemesh up pipelines/demo$(if $(filter light,$(PROFILED)),-light).yaml
 
-bench: setup  # The budgets, beside peers; results are in out/bench.json.
+bench: setup  # The budgets, beside peers; results are in out/bench.json. Fails if one is missed.
 	python -m tests.perf
 
 bench-quick: setup
