@@ -7,17 +7,19 @@ from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.machine import Orchestrator
-from services.orchestrator.core.replicas import WorkerCard, WorkerState
+from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
+from stagemesh.control import Answer, Gate
 from stagemesh.link.core import REQUEST_SOURCE, Journal, LaneJournal, Placed, Row
 from stagemesh.media import Message, Modality, Params, Part, Request, TextPart, lane_of
-from stagemesh.outcome import End, FinishReason
+from stagemesh.outcome import End, FinishReason, error_for
 from stagemesh.pipeline import Mesh
 from tests.helpers.core_mesh import core_mesh
 
 __all__ = ["END", "CoreStage", "make_request", "of_kind"]
 
 END = End(finish_reason=FinishReason.STOP)
+OPEN = Gate()
 E = TypeVar("E", bound=fx.Effect)
 
 
@@ -97,6 +99,24 @@ class CoreStage:
             )
         )
         return self._links, effects
+
+    def report(
+        self,
+        link: int,
+        state: WorkerState | None = None,
+        gate: Gate = OPEN,
+        *,
+        steps: int = 0,
+    ) -> list[fx.Effect]:
+        """Let a replica tell of itself; it is ready, or paused if its gate is not open."""
+        state = state or (WorkerState.READY if gate == OPEN else WorkerState.PAUSED)
+        load = LoadReport(steps=steps)
+        return self.do(ev.ReplicaReported(link=link, state=state, load=load, gate=gate))
+
+    def carried_out(self, order: fx.AskWorker, reason: str = "") -> list[fx.Effect]:
+        """Let a replica answer a control call; with a reason it failed."""
+        answer = Answer(error=error_for(reason) if reason else None)
+        return self.do(ev.ControlDone(link=order.link, control_id=order.control_id, answer=answer))
 
     def lose(self, link: int) -> list[fx.Effect]:
         """Lose a replica, and wait for as long as a first re-drive may wait."""

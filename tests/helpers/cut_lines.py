@@ -5,12 +5,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 import httpx
 
-from stagemesh.cli.ports import free_ports
 from tests.helpers.e2e_mesh import E2eMesh, until
+from tests.helpers.relays import Relay
 
 __all__ = ["CutLine", "cut_lines"]
 
@@ -40,28 +39,13 @@ class _Pair:
             writer.transport.abort()
 
 
-class CutLine:
+class CutLine(Relay):
     """A relay in front of one address."""
 
     def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = host, int(port)
+        super().__init__(target)
         self._pairs: set[_Pair] = set()
-        self._relays: set[asyncio.Task[None]] = set()
         self._silent = False
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
-
-    async def __aenter__(self) -> Self:
-        host, _, port = self.address.partition(":")
-        self._server = await asyncio.start_server(self._connected, host, int(port))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for relay in self._relays:
-            relay.cancel()
-        if self._relays:
-            await asyncio.wait(self._relays)
 
     @property
     def connections(self) -> int:
@@ -85,14 +69,10 @@ class CutLine:
         for pair in self._pairs:
             pair.open.set()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relay = asyncio.create_task(self._relay(reader, writer))
-        self._relays.add(relay)
-        relay.add_done_callback(self._relays.discard)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection; where nobody listens behind the relay, break it at once."""
         try:
-            back, there = await asyncio.open_connection(*self._target)
+            back, there = await asyncio.open_connection(*self.target)
         except OSError:
             writer.transport.abort()
             return

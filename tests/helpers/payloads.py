@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from stagemesh.media import Handle
 from stagemesh.payload import PayloadStore
+from stagemesh.payload.files import data_path
 
-__all__ = ["MIB", "noise", "store_in"]
+__all__ = ["MIB", "inode_of", "noise", "store_in"]
 
 MIB = 1024 * 1024
 
@@ -21,6 +23,13 @@ def store_in(directory: Path, **changes: Any) -> PayloadStore:
         "lease_s": 60.0,
     }
     return PayloadStore(**options | changes)
+
+
+def inode_of(handle: Handle) -> int:
+    """Tell which file of this host holds a payload."""
+    path = data_path(handle.probe, handle.handle_id)
+    assert path is not None
+    return path.stat().st_ino
 
 
 def noise(size_bytes: int) -> bytes:

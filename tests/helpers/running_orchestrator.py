@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from stagemesh.api.types.v1 import request_pb2
 from stagemesh.pipeline import Mesh
 from stagemesh.rpc import open_channel
 from stagemesh.telemetry import Metrics
+from tests.helpers.fake_gateway import FakeGateway
 from tests.helpers.fake_worker import FakeWorker
 from tests.helpers.loopback import free_address
 from tests.helpers.orchestrator_mesh import MESH
 
-__all__ = ["RunningOrchestrator", "ask", "running_orchestrator", "running_peers"]
+__all__ = ["RunningOrchestrator", "ask", "gateway_of", "running_orchestrator", "running_peers"]
 
 
 def ask(text: str = "hello", *, model: str = "echo") -> orchestrator_service_pb2.GenerateRequest:
@@ -87,6 +88,11 @@ class RunningOrchestrator:
         lines = [line for line in text.splitlines() if line.startswith(line_start)]
         assert len(lines) < 2, lines
         return float(lines[0].rpartition(" ")[2]) if lines else 0.0
+
+
+async def gateway_of(stack: AsyncExitStack, orchestrator: RunningOrchestrator) -> FakeGateway:
+    """Link a gateway to an orchestrator, for as long as a stack lasts."""
+    return await stack.enter_async_context(FakeGateway(orchestrator.gateway_link.Attach))
 
 
 @asynccontextmanager

@@ -3,9 +3,8 @@
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Self
 
-from stagemesh.cli.ports import free_ports
+from tests.helpers.relays import Relay
 
 __all__ = ["SlowLine"]
 
@@ -18,44 +17,25 @@ seldom that the server takes a client that does read for one that does not."""
 FAST_BYTES = 64 * 1024
 
 
-class SlowLine:
+class SlowLine(Relay):
     """Relays connections to one address, 1 KiB at a time, until `hasten`."""
 
     def __init__(self, target: str, *, every_s: float = 1.0) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = host, int(port)
+        super().__init__(target)
         self._every_s = every_s
         self._hasty = asyncio.Event()
-        self._relays: set[asyncio.Task[None]] = set()
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
-
-    async def __aenter__(self) -> Self:
-        host, _, port = self.address.partition(":")
-        self._server = await asyncio.start_server(self._connected, host, int(port))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for relay in self._relays:
-            relay.cancel()
-        if self._relays:
-            await asyncio.wait(self._relays)
 
     def hasten(self) -> None:
         """Relay all that is there, and what comes, at once."""
         self._hasty.set()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relay = asyncio.create_task(self._relay(reader, writer))
-        self._relays.add(relay)
-        relay.add_done_callback(self._relays.discard)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection: fast to the server, slowly back."""
         there = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         there.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
         there.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(there, self._target)
+        await asyncio.get_running_loop().sock_connect(there, self.target)
         back, ahead = await asyncio.open_connection(sock=there, limit=BUFFER_BYTES)
         try:
             async with asyncio.TaskGroup() as both:

@@ -4,8 +4,8 @@ from services.stage_worker.core import ProcessState
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from stagemesh.control import TAGS, Answer, Call, ControlKind, ControlSupport
-from stagemesh.outcome import ErrorInfo, error_for
-from tests.helpers.worker_core import LINK, Stepped, of_kind
+from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, error_for
+from tests.helpers.worker_core import LINK, Stepped, of_kind, submission, terminal_of
 
 __all__ = ["ALL", "Steered"]
 
@@ -50,6 +50,12 @@ class Steered(Stepped):
         answered = seen.EngineAnswered(number=number, answer=Answer(error=error))
         self.note(self.step(answered))
         return call
+
+    def refuses(self, slot: int) -> ErrorCode:
+        """Submit an attempt that it must refuse; give the code."""
+        outcome, code = terminal_of(self.submit(submission(request_id=f"r{slot}", slots=(slot,))))
+        assert outcome is Outcome.REJECTED
+        return code
 
     def wait(self, seconds: float) -> list[do.Effect]:
         """Let time pass."""

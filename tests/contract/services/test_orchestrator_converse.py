@@ -17,7 +17,12 @@ from stagemesh.rpc import error_of
 from tests.helpers.fake_gateway import FakeGateway
 from tests.helpers.fake_worker import STOP, FakeWorker
 from tests.helpers.orchestrator_mesh import CONVERSING
-from tests.helpers.running_orchestrator import RunningOrchestrator, ask, running_orchestrator
+from tests.helpers.running_orchestrator import (
+    RunningOrchestrator,
+    ask,
+    gateway_of,
+    running_orchestrator,
+)
 
 Step = orchestrator_service_pb2.ConverseRequest
 Append = orchestrator_service_pb2.Append
@@ -140,10 +145,6 @@ async def test_a_model_that_hears_nobody_says_so(stack: AsyncExitStack, tmp_path
             pass
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error_of(caught.value).param == "append"
-
-
-async def gateway_of(stack: AsyncExitStack, orchestrator: RunningOrchestrator) -> FakeGateway:
-    return await stack.enter_async_context(FakeGateway(orchestrator.gateway_link.Attach))
 
 
 async def test_a_gateway_gives_input_piece_by_piece_and_gets_credit_for_it(

@@ -14,7 +14,12 @@ from stagemesh.link.pump import journal_to_proto
 from stagemesh.media import Body, Modality, lane_of
 from tests.helpers.fake_gateway import FakeGateway
 from tests.helpers.fake_worker import STOP, FakeWorker, Job, counting
-from tests.helpers.running_orchestrator import RunningOrchestrator, ask, running_orchestrator
+from tests.helpers.running_orchestrator import (
+    RunningOrchestrator,
+    ask,
+    gateway_of,
+    running_orchestrator,
+)
 
 TOKENS, REPLAY = link_pb2.RESUME_CONTRACT_TOKENS, link_pb2.RESUME_CONTRACT_REPLAY
 THOUGHT, SOUND = lane_of(0, 0, Modality.TEXT), lane_of(1, 0, Modality.AUDIO)
@@ -64,10 +69,6 @@ async def running(
         while not all(one.connected for one in await orchestrator.replicas()):
             pass
     return orchestrator
-
-
-async def gateway_of(stack: AsyncExitStack, orchestrator: RunningOrchestrator) -> FakeGateway:
-    return await stack.enter_async_context(FakeGateway(orchestrator.gateway_link.Attach))
 
 
 async def test_a_caller_sees_one_stream_though_the_worker_is_killed(

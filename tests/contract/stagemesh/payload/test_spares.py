@@ -15,11 +15,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from stagemesh.media import Handle
 from stagemesh.payload import PayloadStore, remove_dead
-from stagemesh.payload.files import data_path
 from tests.helpers.payload_reader_program import Order, filled
-from tests.helpers.payloads import MIB, store_in
+from tests.helpers.payloads import MIB, inode_of, store_in
 
 SHM: Final = Path("/dev/shm")
 """It gives no inode number twice, so the numbers tell which files were written again."""
@@ -122,12 +120,6 @@ def store() -> Iterator[PayloadStore]:
     yield made
     made.close()
     assert remove_dead(SHM, holder_id) == 0
-
-
-def inode_of(handle: Handle) -> int:
-    path = data_path(handle.probe, handle.handle_id)
-    assert path is not None
-    return path.stat().st_ino
 
 
 @pytest.mark.invariant("PAYLOAD-INV-100")

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from stagemesh.errors import MeshError
-from stagemesh.media import Handle
 from stagemesh.outcome import ErrorCode
 from stagemesh.payload import PayloadStore
-from stagemesh.payload.files import data_path
-from tests.helpers.payloads import MIB, noise, store_in
+from tests.helpers.payloads import MIB, inode_of, noise, store_in
 
 
 @pytest.fixture
@@ -189,12 +187,6 @@ async def test_a_put_that_ends_after_close_leaves_nothing(
     with pytest.raises(MeshError):
         await putting
     assert files_of(tmp_path) == []
-
-
-def inode_of(handle: Handle) -> int:
-    path = data_path(handle.probe, handle.handle_id)
-    assert path is not None
-    return path.stat().st_ino
 
 
 @pytest.mark.parametrize("size_bytes", [MIB - 1, MIB])

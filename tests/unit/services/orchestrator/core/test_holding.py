@@ -3,18 +3,13 @@
 import pytest
 
 from services.orchestrator.core import effects as fx
-from services.orchestrator.core import events as ev
-from services.orchestrator.core.replicas import LoadReport, WorkerState
+from services.orchestrator.core.replicas import WorkerState
 from stagemesh.control import Gate, PauseMode
 from stagemesh.media import Modality
 from stagemesh.outcome import ErrorCode, Outcome
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
 
 ASLEEP = Gate(paused=PauseMode.WAIT, asleep=frozenset({"weights"}))
-
-
-def close(stage: CoreStage, link: int, state: WorkerState, gate: Gate) -> list[fx.Effect]:
-    return stage.do(ev.ReplicaReported(link=link, state=state, load=LoadReport(), gate=gate))
 
 
 @pytest.mark.invariant("ORCH-INV-233")
@@ -32,7 +27,7 @@ def test_a_request_that_does_not_need_the_closed_pool_does_not_notice(
     stage = CoreStage()
     stage.replica("thinker")
     talker, _ = stage.replica("talker")
-    close(stage, talker, state, gate)
+    stage.report(talker, state, gate)
     text = make_request("talk", give=(Modality.TEXT,))
     assert of_kind(stage.open(text)[1], fx.SubmitAttempts)
     assert of_kind(stage.open(make_request())[1], fx.SubmitAttempts)
@@ -44,7 +39,7 @@ def test_a_request_that_does_not_need_the_closed_pool_does_not_notice(
 def test_a_refusal_says_which_pool_and_when_to_try_again() -> None:
     stage = CoreStage()
     link, _ = stage.replica("thinker")
-    close(stage, link, WorkerState.ASLEEP, ASLEEP)
+    stage.report(link, WorkerState.ASLEEP, ASLEEP)
     (end,) = of_kind(stage.open(make_request())[1], fx.EndRequest)
     error = end.terminal.error
     assert error is not None
@@ -58,13 +53,13 @@ def test_held_requests_do_not_stand_in_the_way_of_others_of_their_pipeline() -> 
     stage = CoreStage()
     stage.replica("thinker")
     talker, _ = stage.replica("talker")
-    close(stage, talker, WorkerState.PAUSED, Gate(paused=PauseMode.WAIT))
+    stage.report(talker, WorkerState.PAUSED, Gate(paused=PauseMode.WAIT))
     for _ in range(3):
         stage.open(make_request("talk", give=(Modality.AUDIO,)))
     assert stage.core.footprint()["held"] == 3
     assert stage.core.footprint()["running"] == 0
     text = make_request("talk", give=(Modality.TEXT,))
     assert of_kind(stage.open(text)[1], fx.SubmitAttempts)
-    effects = close(stage, talker, WorkerState.READY, Gate())
+    effects = stage.report(talker, WorkerState.READY, Gate())
     assert len(of_kind(effects, fx.SubmitAttempts)) == 3
     assert stage.core.footprint()["held"] == 0

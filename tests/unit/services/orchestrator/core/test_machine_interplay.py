@@ -3,9 +3,9 @@
 from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
-from services.orchestrator.core.replicas import LoadReport, WorkerCard, WorkerState
+from services.orchestrator.core.replicas import WorkerCard, WorkerState
 from services.orchestrator.core.settings import CoreSettings
-from stagemesh.control import Answer, Call, Gate, Pause, PauseMode, Resume
+from stagemesh.control import Call, Gate, Pause, PauseMode, Resume
 from stagemesh.link.core import REQUEST_SOURCE, Grant, LaneJournal, Row
 from stagemesh.media import Modality, TextPart, lane_of
 from stagemesh.outcome import Outcome, Terminal, error_for
@@ -79,20 +79,9 @@ pipelines:
 """
 
 
-def report(
-    stage: CoreStage, link: int, state: WorkerState = WorkerState.READY, gate: Gate = OPEN
-) -> list[fx.Effect]:
-    return stage.do(ev.ReplicaReported(link=link, state=state, load=LoadReport(), gate=gate))
-
-
 def ask(stage: CoreStage, call: Call, call_id: int = 1) -> list[fx.Effect]:
     pools = frozenset({"thinker"})
     return stage.do(ev.ControlAsked(call_id=call_id, call=call, wait_s=30.0, pools=pools))
-
-
-def done(stage: CoreStage, order: fx.AskWorker, reason: str = "") -> list[fx.Effect]:
-    answer = Answer(error=error_for(reason) if reason else None)
-    return stage.do(ev.ControlDone(link=order.link, control_id=order.control_id, answer=answer))
 
 
 def test_a_segment_may_be_longer_than_the_window() -> None:
@@ -176,9 +165,9 @@ def test_after_a_pause_who_waits_for_slots_of_its_own_readers_is_given_up_in_tim
     for slot in (1, 2):
         stage.do(ev.AttemptUnknown(link=shared, slot=slot))
     stage.wait(1)
-    report(stage, shared, WorkerState.PAUSED, KEPT)
+    stage.report(shared, WorkerState.PAUSED, KEPT)
     stage.wait(6)
-    effects = report(stage, shared)
+    effects = stage.report(shared)
     for _ in range(20):
         effects += stage.wait(1)
     assert of_kind(effects, fx.AbortAttempt), "both wait until their deadlines"
@@ -214,11 +203,11 @@ def test_one_replica_that_cannot_pause_does_not_undo_what_others_did() -> None:
     busy, quick = stage.replica("thinker")[0], stage.replica("thinker")[0]
     orders = of_kind(ask(stage, Pause(mode=PauseMode.WAIT)), fx.AskWorker)
     gate = Gate(paused=PauseMode.WAIT)
-    report(stage, busy, WorkerState.PAUSED, gate)
-    report(stage, quick, WorkerState.PAUSED, gate)
-    done(stage, orders[1])
-    done(stage, orders[0], "deadline_exceeded")
-    report(stage, busy)  # It could not begin in time, so its gate is open again.
+    stage.report(busy, WorkerState.PAUSED, gate)
+    stage.report(quick, WorkerState.PAUSED, gate)
+    stage.carried_out(orders[1])
+    stage.carried_out(orders[0], "deadline_exceeded")
+    stage.report(busy)  # It could not begin in time, so its gate is open again.
     stage.lose(quick)
     assert of_kind(stage.replica("thinker")[1], fx.AskWorker), "the new incarnation is not paused"
 
@@ -242,7 +231,7 @@ def test_no_more_of_a_tenant_is_held_than_may_wait() -> None:
     for pool in ("thinker", "coder", "mixer"):
         link, _ = stage.replica(pool)
         if pool == "thinker":
-            report(stage, link, WorkerState.PAUSED, KEPT)
+            stage.report(link, WorkerState.PAUSED, KEPT)
     ended = [of_kind(stage.open(make_request("rejoin"))[1], fx.EndRequest) for _ in range(5)]
     assert [bool(e) for e in ended] == [False, False, False, True, True], "tenant_waiting_max is 3"
 
@@ -251,8 +240,8 @@ def test_what_is_frozen_and_drained_has_not_stalled() -> None:
     stage = CoreStage()
     link, _ = stage.replica("thinker")
     stage.open(make_request("echo"))
-    report(stage, link, WorkerState.PAUSED, KEPT)
-    report(stage, link, WorkerState.DRAINING, Gate(paused=PauseMode.KEEP, drained=True))
+    stage.report(link, WorkerState.PAUSED, KEPT)
+    stage.report(link, WorkerState.DRAINING, Gate(paused=PauseMode.KEEP, drained=True))
     effects = stage.wait(15) + stage.wait(20)
     assert not of_kind(effects, fx.AbortAttempt), of_kind(effects, fx.AbortAttempt)
 
@@ -262,9 +251,9 @@ def test_who_has_just_been_resumed_has_not_stalled() -> None:
     link, _ = stage.replica("thinker")
     stage.open(make_request("echo"))
     stage.wait(0.1)
-    report(stage, link, WorkerState.PAUSED, KEPT)
+    stage.report(link, WorkerState.PAUSED, KEPT)
     stage.wait(29.7)
-    report(stage, link)
+    stage.report(link)
     effects = stage.wait(0.3)
     assert not of_kind(effects, fx.AbortAttempt), of_kind(effects, fx.AbortAttempt)
 
@@ -365,7 +354,7 @@ def test_who_needs_a_closed_pool_no_more_is_not_held() -> None:
     stage = CoreStage(mirrors=True)
     thinker, _ = stage.replica("thinker", ResumeContract.TOKENS)
     stage.replica("talker", ResumeContract.REPLAY)
-    report(stage, thinker, WorkerState.PAUSED, KEPT)
+    stage.report(thinker, WorkerState.PAUSED, KEPT)
     lane = LaneJournal(
         lane=LT, next=1, ids=[1], end=END, rows=[Row(0, LT, 0, 1, "a", [1], end=END)]
     )

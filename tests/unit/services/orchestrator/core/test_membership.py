@@ -4,7 +4,7 @@ from services.orchestrator.core import effects as fx
 from services.orchestrator.core import events as ev
 from services.orchestrator.core.contracts import ResumeContract
 from services.orchestrator.core.membership import UNLISTED_MAX
-from services.orchestrator.core.replicas import LoadReport, WorkerState
+from services.orchestrator.core.replicas import WorkerState
 from services.orchestrator.core.settings import CoreSettings
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
 
@@ -13,10 +13,6 @@ def ready(effects: list[fx.Effect]) -> set[str] | None:
     """Give the models that were said to be ready, if anything was said."""
     news = of_kind(effects, fx.PublishModels)
     return {model.model for model in news[0].models if model.ready} if news else None
-
-
-def report(link: int, state: WorkerState, steps: int = 0) -> ev.ReplicaReported:
-    return ev.ReplicaReported(link=link, state=state, load=LoadReport(steps=steps))
 
 
 def test_models_are_published_when_their_readiness_changes_and_only_then() -> None:
@@ -30,9 +26,8 @@ def test_models_are_published_when_their_readiness_changes_and_only_then() -> No
     assert ready(effects) == ready_by_thinkers | {"listen"}
     talker, effects = stage.replica("talker")
     assert ready(effects) == ready_by_thinkers | {"listen", "talk"}
-    draining = report(talker, WorkerState.DRAINING)
-    assert ready(stage.do(draining)) == ready_by_thinkers | {"listen"}
-    assert ready(stage.do(report(second, WorkerState.STALLED))) is None
+    assert ready(stage.report(talker, WorkerState.DRAINING)) == ready_by_thinkers | {"listen"}
+    assert ready(stage.report(second, WorkerState.STALLED)) is None
     assert stage.core.models[0].ready
 
 
@@ -54,7 +49,7 @@ def test_a_worker_that_moves_is_not_stalled_however_long_it_takes() -> None:
     for steps in range(1, 8):
         stage.wait(20.0)
         assert stage.core.replica_views()[0].usable
-        stage.do(report(thinker, WorkerState.READY, steps))
+        stage.report(thinker, WorkerState.READY, steps=steps)
     stage.wait(30.0)
     assert stage.core.replica_views()[0].state is WorkerState.STALLED
     stage.rows(thinker, CoreStage.text(1, 0, "a"))
@@ -73,10 +68,10 @@ def test_an_idle_worker_never_stalls() -> None:
 def test_a_report_that_repeats_a_step_is_no_progress() -> None:
     stage = CoreStage(CoreSettings(stall_s=30.0))
     thinker, _ = stage.replica("thinker")
-    stage.do(report(thinker, WorkerState.READY, 5))
+    stage.report(thinker, WorkerState.READY, steps=5)
     stage.open(make_request("echo"), deadline_s=1000.0)
     stage.wait(29.0)
-    stage.do(report(thinker, WorkerState.READY, 5))
+    stage.report(thinker, WorkerState.READY, steps=5)
     stage.wait(1.0)
     assert not stage.core.replica_views()[0].usable
 
@@ -97,7 +92,7 @@ def test_what_a_replica_that_stands_still_has_goes_elsewhere_and_its_slots_do_no
     assert [abort.link for abort in of_kind(effects, fx.AbortAttempt)] == [first]
     assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
     assert stage.core.replica_views()[0].in_flight == 1
-    stage.do(report(first, WorkerState.READY, 1))
+    stage.report(first, WorkerState.READY, steps=1)
     _, effects = stage.open(make_request("echo"))
     assert not of_kind(effects, fx.SubmitAttempts), "it has not answered"
     effects = stage.do(ev.AttemptUnknown(link=first, slot=1))
@@ -116,7 +111,7 @@ def test_who_stood_still_gets_what_it_had_again_only_if_there_is_nobody_else() -
     stage.rows(second, CoreStage.text(1, 0, "a"))
     stage.wait(10.0)
     stage.do(ev.AttemptUnknown(link=first, slot=1))
-    stage.do(report(first, WorkerState.READY, 1))
+    stage.report(first, WorkerState.READY, steps=1)
     assert stage.core.replica_views()[0].usable
     assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
 
@@ -124,7 +119,7 @@ def test_who_stood_still_gets_what_it_had_again_only_if_there_is_nobody_else() -
     only, _ = alone.replica("thinker", ResumeContract.TOKENS)
     alone.open(make_request("echo"), deadline_s=1000.0)
     alone.wait(30.0)
-    alone.do(report(only, WorkerState.READY, 1))
+    alone.report(only, WorkerState.READY, steps=1)
     assert [one.link for one in of_kind(alone.wait(0.05), fx.SubmitAttempts)] == [only]
 
 
@@ -150,7 +145,7 @@ def test_who_has_been_sent_all_there_is_of_its_input_is_not_stalled() -> None:
     stage.rows(thinker, CoreStage.text(1, 0, "a"))
     for steps in range(1, 6):
         stage.wait(20.0)
-        stage.do(report(thinker, WorkerState.READY, steps))
+        stage.report(thinker, WorkerState.READY, steps=steps)
     views = {view.link: view.usable for view in stage.core.replica_views()}
     assert views == {thinker: True, talker: True}
     stage.rows(thinker, CoreStage.text(1, 1, "b", end=True))
@@ -164,7 +159,7 @@ def test_a_worker_that_says_that_it_stands_still_is_believed() -> None:
     first, _ = stage.replica("thinker", ResumeContract.TOKENS)
     second, _ = stage.replica("thinker", ResumeContract.TOKENS)
     stage.open(make_request("echo"))
-    effects = stage.do(report(first, WorkerState.STALLED))
+    effects = stage.report(first, WorkerState.STALLED)
     assert [abort.link for abort in of_kind(effects, fx.AbortAttempt)] == [first]
     assert [one.link for one in of_kind(stage.wait(0.05), fx.SubmitAttempts)] == [second]
-    assert not of_kind(stage.do(report(first, WorkerState.STALLED)), fx.AbortAttempt)
+    assert not of_kind(stage.report(first, WorkerState.STALLED), fx.AbortAttempt)

@@ -28,18 +28,11 @@ from tests.helpers.worker_core import (
     LINK,
     of_kind,
     submission,
-    terminal_of,
     text_piece,
 )
 
 ABORT, WAIT, KEEP = PauseMode.ABORT, PauseMode.WAIT, PauseMode.KEEP
 OVER = error_for("aborted")
-
-
-def refused(worker: Steered, slot: int) -> ErrorCode:
-    outcome, code = terminal_of(worker.submit(submission(request_id=f"r{slot}", slots=(slot,))))
-    assert outcome is Outcome.REJECTED
-    return code
 
 
 @pytest.mark.parametrize("mode", PauseMode)
@@ -50,7 +43,7 @@ def test_a_paused_worker_refuses_until_it_is_resumed(mode: PauseMode) -> None:
         assert worker.carry_out() == Pause(mode=KEEP)
     assert worker.reason(pause) == ""
     assert (worker.core.state, worker.core.gate) == (ProcessState.PAUSED, Gate(paused=mode))
-    assert refused(worker, 1) is ErrorCode.PAUSED
+    assert worker.refuses(1) is ErrorCode.PAUSED
 
     resume = worker.ask(Resume())
     if mode is KEEP:

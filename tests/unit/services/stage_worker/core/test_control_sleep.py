@@ -15,18 +15,12 @@ from stagemesh.control import (
     Sleep,
     WakeUp,
 )
-from stagemesh.outcome import ErrorCode, Outcome, error_for
+from stagemesh.outcome import ErrorCode, error_for
 from tests.helpers.worker_controls import Steered
-from tests.helpers.worker_core import END, submission, terminal_of, text_piece
+from tests.helpers.worker_core import END, submission, text_piece
 
 ABORT, WAIT, KEEP = PauseMode.ABORT, PauseMode.WAIT, PauseMode.KEEP
 OVER = error_for("aborted")
-
-
-def refused(worker: Steered, slot: int) -> ErrorCode:
-    outcome, code = terminal_of(worker.submit(submission(request_id=f"r{slot}", slots=(slot,))))
-    assert outcome is Outcome.REJECTED
-    return code
 
 
 def asleep(worker: Steered, *tags: str) -> None:
@@ -42,13 +36,13 @@ def test_nothing_runs_when_the_engine_is_told_to_sleep(mode: PauseMode) -> None:
     (running,) = worker.start()
     sleep = worker.ask(Sleep(mode=mode))
     assert worker.given == []
-    assert refused(worker, 7) is ErrorCode.PAUSED
+    assert worker.refuses(7) is ErrorCode.PAUSED
     last = Piece(attempt=running, error=OVER) if mode is ABORT else text_piece(running, end=END)
     worker.note(worker.pieces(last))
     assert worker.carry_out() == Sleep(mode=mode, tags=(KV_CACHE, WEIGHTS))
     assert worker.reason(sleep) == ""
     assert worker.state() is ProcessState.ASLEEP
-    assert refused(worker, 8) is ErrorCode.ASLEEP
+    assert worker.refuses(8) is ErrorCode.ASLEEP
 
 
 def test_a_sleep_that_cannot_begin_in_time_leaves_the_engine_awake() -> None:
@@ -79,7 +73,7 @@ def test_waking_up_opens_nothing_and_a_resume_does() -> None:
     assert worker.carry_out() == WakeUp(tags=(KV_CACHE, WEIGHTS))
     assert worker.reason(wake) == ""
     assert (worker.core.state, worker.core.gate) == (ProcessState.PAUSED, Gate(paused=WAIT))
-    assert refused(worker, 1) is ErrorCode.PAUSED
+    assert worker.refuses(1) is ErrorCode.PAUSED
     assert worker.reason(worker.ask(Resume())) == ""
     assert worker.start(submission(slots=(2,)))
 
@@ -90,7 +84,7 @@ def test_a_part_may_wake_up_and_the_rest_keeps_the_worker_asleep() -> None:
     worker.ask(WakeUp(tags=(WEIGHTS,)))
     worker.carry_out()
     assert worker.core.gate.asleep == {KV_CACHE}
-    assert refused(worker, 1) is ErrorCode.ASLEEP
+    assert worker.refuses(1) is ErrorCode.ASLEEP
     worker.ask(WakeUp(tags=(KV_CACHE,)))
     worker.carry_out()
     assert worker.state() is ProcessState.PAUSED
