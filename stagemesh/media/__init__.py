@@ -5,6 +5,7 @@ from stagemesh.media.bodies import (
     IMAGE_PNG,
     INLINE_BYTES_MAX,
     SAFETENSORS,
+    SAMPLE_BYTES,
     Body,
     Handle,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "MESSAGES_MAX",
     "PARTS_MAX",
     "SAFETENSORS",
+    "SAMPLE_BYTES",
     "STAGES_MAX",
     "AudioParams",
     "Body",

@@ -2,13 +2,24 @@
 
 import msgspec
 
-__all__ = ["AUDIO_PCM", "IMAGE_PNG", "INLINE_BYTES_MAX", "SAFETENSORS", "Body", "Handle"]
+__all__ = [
+    "AUDIO_PCM",
+    "IMAGE_PNG",
+    "INLINE_BYTES_MAX",
+    "SAFETENSORS",
+    "SAMPLE_BYTES",
+    "Body",
+    "Handle",
+]
 
 INLINE_BYTES_MAX = 64 * 1024
 """Above this, bytes travel by handle and never cross an orchestrator's core."""
 
 AUDIO_PCM = "audio/pcm"
 """Signed 16-bit little-endian samples, interleaved."""
+
+SAMPLE_BYTES = 2
+"""Of one sample of it, of one channel."""
 
 IMAGE_PNG = "image/png"
 SAFETENSORS = "application/x-safetensors"

@@ -140,6 +140,11 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     aliases: tuple[str, ...] = ()
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Every name under which clients may ask for it."""
+        return self.name, *self.aliases
+
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who shares the mesh with others, and how large a share is due where all wait."""

@@ -43,9 +43,7 @@ class Checks:
         self.by_id: dict[str, WorldRequest] = {}
         self.desk = Desk()
         self._pipelines = {
-            name: pipeline
-            for pipeline in mesh.pipelines.values()
-            for name in (pipeline.name, *pipeline.aliases)
+            name: pipeline for pipeline in mesh.pipelines.values() for name in pipeline.model_names
         }
 
     def check(self, effect: fx.Effect) -> None:

@@ -20,9 +20,7 @@ class Names:
 
     def __init__(self, mesh: Mesh) -> None:
         self.models = {
-            name: pipeline
-            for pipeline in mesh.pipelines.values()
-            for name in (pipeline.name, *pipeline.aliases)
+            name: pipeline for pipeline in mesh.pipelines.values() for name in pipeline.model_names
         }
         self.links: dict[str, int] = {}
         self.requests: dict[tuple[int, int], tuple[str, Pipeline]] = {}

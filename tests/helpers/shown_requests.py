@@ -8,6 +8,7 @@ from services.orchestrator.peers import Answers
 
 __all__ = ["NO_PEERS", "FewPeers", "ShownRequests"]
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 
 
@@ -35,9 +36,12 @@ class FewPeers:
         self.stubs = stubs
         self.unanswered = unanswered
 
-    async def ask(self, question: Callable[[Any], Awaitable[T]]) -> Answers[T]:
+    async def ask(
+        self, method: Callable[[Any], Callable[[Q], Awaitable[T]]], question: Q
+    ) -> Answers[T]:
         """Ask all of them."""
-        return Answers(tuple([await question(stub) for stub in self.stubs]), self.unanswered)
+        given = tuple([await method(stub)(question) for stub in self.stubs])
+        return Answers(given, self.unanswered)
 
 
 NO_PEERS = FewPeers()

@@ -32,7 +32,7 @@ class Door:
         self._models = {
             model: pipeline
             for pipeline in mesh.pipelines.values()
-            for model in (pipeline.name, *pipeline.aliases)
+            for model in pipeline.model_names
         }
 
     def enter(

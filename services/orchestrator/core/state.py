@@ -191,7 +191,7 @@ class State:
                 ),
             )
             for pipeline in self.mesh.pipelines.values()
-            for model in (pipeline.name, *pipeline.aliases)
+            for model in pipeline.model_names
         )
 
     def publish(self) -> None:

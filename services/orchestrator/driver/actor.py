@@ -17,13 +17,13 @@ from services.orchestrator.core.effects import Effect, PublishModels
 from services.orchestrator.core.events import DrainAsked, Event, Tick, UndrainAsked
 from services.orchestrator.driver.recorder import Recorder
 
-__all__ = ["Core", "Driver", "Observer", "Outlet"]
+__all__ = ["DRAIN_SLACK_S", "Core", "Driver", "Observer", "Outlet"]
 
 EVENTS_PENDING_MAX: Final = 10_000
 """How many events may wait while effects are performed; effects bring few, so more is a bug."""
 
 DRAIN_SLACK_S: Final = 2.0
-"""What the core may need after `drain_s` to collect the acknowledgements of what it aborted."""
+"""What a core, this one or a worker's, may need after `drain_s` to hear of what it aborted."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """The other orchestrators: who they are, and what they answer."""
 
-from services.orchestrator.peers.asking import ASK_S, Answers, Peers
+from services.orchestrator.peers.asking import Answers, Method, Peers
 
-__all__ = ["ASK_S", "Answers", "Peers"]
+__all__ = ["Answers", "Method", "Peers"]

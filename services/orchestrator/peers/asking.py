@@ -14,7 +14,7 @@ from grpc import aio
 from stagemesh.api.orchestrator.v1 import peer_service_pb2_grpc
 from stagemesh.discovery import Endpoint, Source
 
-__all__ = ["ASK_S", "Answers", "Peers"]
+__all__ = ["Answers", "Method", "Peers"]
 
 ASK_S: Final = 1.0
 """How long a peer has to answer; whoever is lost or stands still costs no more than that."""
@@ -23,8 +23,11 @@ GROUP: Final = "orchestrators"
 
 _log = logging.getLogger(__name__)
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 Stub = peer_service_pb2_grpc.PeerServiceStub
+Method = aio.UnaryUnaryMultiCallable
+"""A method of a peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +57,24 @@ class Peers:
         finally:
             await self._reconcile(set())
 
-    async def ask(self, question: Callable[[Stub], Awaitable[T]]) -> Answers[T]:
-        """Put a question to every peer at once; `question` must time its call out at `ASK_S`."""
+    async def ask(self, method: Callable[[Stub], Method[Q, T]], question: Q) -> Answers[T]:
+        """Put a question to a method of every peer at once; each has `ASK_S` to answer."""
         channels = dict(self._channels)
         answers = await asyncio.gather(
-            *(self._one(endpoint, channel, question) for endpoint, channel in channels.items())
+            *(
+                self._one(endpoint, method(Stub(channel))(question, timeout=ASK_S))
+                for endpoint, channel in channels.items()
+            )
         )
         return Answers(
             given=tuple(answer for _, answer in answers if answer is not None),
             unanswered=tuple(sorted(name for name, answer in answers if answer is None)),
         )
 
-    async def _one(
-        self,
-        endpoint: Endpoint,
-        channel: aio.Channel,
-        question: Callable[[Stub], Awaitable[T]],
-    ) -> tuple[str, T | None]:
+    @staticmethod
+    async def _one(endpoint: Endpoint, answer: Awaitable[T]) -> tuple[str, T | None]:
         try:
-            return endpoint.id, await question(peer_service_pb2_grpc.PeerServiceStub(channel))
+            return endpoint.id, await answer
         except aio.AioRpcError as error:
             _log.info(
                 "peer_did_not_answer", extra={"peer_id": endpoint.id, "reason": error.code().name}

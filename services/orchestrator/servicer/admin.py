@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from grpc import aio
 
 from services.orchestrator.core.effects import ReplicaResult
+from services.orchestrator.driver import DRAIN_SLACK_S
 from services.orchestrator.servicer.draining import Draining
 from services.orchestrator.servicer.operations import Operations
 from services.orchestrator.servicer.requests import ANY_TENANT, Requests
@@ -30,9 +31,6 @@ from stagemesh.errors import invalid
 __all__ = ["AdminServicer"]
 
 Context = aio.ServicerContext[Any, Any]
-
-DRAIN_SLACK_S = 2.0
-"""What a worker's answer may take after its `drain_s`."""
 
 
 class _ForPools(Protocol):
@@ -151,7 +149,7 @@ class AdminServicer(admin_service_pb2_grpc.AdminServiceServicer):
         return pb.CollectiveCallResponse(results=await self._ask(request, call))
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainResponse:
-        drain_s = controls.drain_s_of(request.drain_s if request.HasField("drain_s") else None)
+        drain_s = controls.seconds_of(request, "drain_s")
         self._check_target(request)
         wait_s = drain_s + DRAIN_SLACK_S
         try:
@@ -173,13 +171,13 @@ class AdminServicer(admin_service_pb2_grpc.AdminServiceServicer):
         if request.orchestrator:
             self._draining.undrain()
         results = await self._operations.call_replicas(
-            Undrain(), request.replica_ids, controls.timeout_s_of(None)
+            Undrain(), request.replica_ids, controls.TIMEOUT_S
         )
         return pb.UndrainResponse(results=map(controls.result_to_proto, results))
 
     async def _ask(self, request: _ForPools, call: Call) -> list[pb.ReplicaResult]:
         pools = controls.pools_of(request.pools, self._pools)
-        wait_s = controls.timeout_s_of(request.timeout_s if request.HasField("timeout_s") else None)
+        wait_s = controls.seconds_of(request, "timeout_s")
         results: list[ReplicaResult] = await self._operations.call_pools(call, pools, wait_s)
         return list(map(controls.result_to_proto, results))
 

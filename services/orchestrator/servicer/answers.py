@@ -87,7 +87,7 @@ class Answering(Generic[Response]):
         self._stages: Mapping[str, tuple[str, ...]] = {
             model: tuple(stage.name for stage in pipeline.stages)
             for pipeline in mesh.pipelines.values()
-            for model in (pipeline.name, *pipeline.aliases)
+            for model in pipeline.model_names
         }
 
     async def run(

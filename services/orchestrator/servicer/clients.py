@@ -1,13 +1,13 @@
 """`OrchestratorService`: the client port."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from grpc import aio
 
 from services.orchestrator.core.moves import RequestState
-from services.orchestrator.peers import ASK_S, Answers
+from services.orchestrator.peers import Answers, Method
 from services.orchestrator.servicer.converse import Conversations
 from services.orchestrator.servicer.generate import Generation
 from services.orchestrator.servicer.inputs import TENANT
@@ -31,14 +31,15 @@ Stub = peer_service_pb2_grpc.PeerServiceStub
 
 ID_CHARS_MAX: Final = 128
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 
 
 class Asked(Protocol):
     """The other orchestrators."""
 
-    async def ask(self, question: Callable[[Stub], Awaitable[T]]) -> Answers[T]:
-        """Put a question to all of them at once."""
+    async def ask(self, method: Callable[[Stub], Method[Q, T]], question: Q) -> Answers[T]:
+        """Put a question to a method of all of them at once."""
         ...
 
 
@@ -98,7 +99,7 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         )
         here, there = await asyncio.gather(
             self._requests.end(request_id, TENANT, partials=request.partials),
-            self._peers.ask(lambda stub: stub.EndRequest(question, timeout=ASK_S)),
+            self._peers.ask(lambda stub: stub.EndRequest, question),
         )
         last = max((here, *there.given), key=lambda answer: answer.epoch)
         response = pb.AbortResponse()
@@ -112,7 +113,7 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         """Tell how a request stands; NOT_FOUND once it is forgotten."""
         request_id = _checked_id(request.request_id)
         question = peer_service_pb2.ShowRequestRequest(request_id=request_id, tenant=TENANT)
-        there = await self._peers.ask(lambda stub: stub.ShowRequest(question, timeout=ASK_S))
+        there = await self._peers.ask(lambda stub: stub.ShowRequest, question)
         shown = [answer.request for answer in there.given if answer.HasField("request")]
         here = self._requests.show(request_id, TENANT)
         if here is not None:
@@ -133,7 +134,7 @@ class OrchestratorServicer(orchestrator_service_pb2_grpc.OrchestratorServiceServ
         )
         for mark in marks.values():
             question.marks.add(incarnation=mark.incarnation, before=mark.before)
-        there = await self._peers.ask(lambda stub: stub.ShowRequests(question, timeout=ASK_S))
+        there = await self._peers.ask(lambda stub: stub.ShowRequests, question)
         page, token = page_of((self._requests.list(question), *there.given), marks, size)
         return pb.ListRequestsResponse(
             requests=page, next_page_token=token, unanswered=there.unanswered

@@ -8,13 +8,12 @@ from services.orchestrator.servicer.calls import Call, Calls
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2
 from stagemesh.api.types.v1 import media_pb2, request_pb2
 from stagemesh.errors import MeshError, invalid
-from stagemesh.media import INLINE_BYTES_MAX, Body
+from stagemesh.media import INLINE_BYTES_MAX, SAMPLE_BYTES, Body
 from stagemesh.pipeline import Mesh
 from stagemesh.wire import body_from_proto
 
 __all__ = ["Conversations"]
 
-SAMPLE_BYTES: Final = 2
 PIECE_CHARS_MAX: Final = INLINE_BYTES_MAX // 4
 """So that a piece of any text is at most `INLINE_BYTES_MAX` in UTF-8."""
 

@@ -57,6 +57,6 @@ def _nothing_ready(mesh: Mesh) -> PublishModels:
         models=tuple(
             PublishedModel(model=model, revision=pipeline.revision, ready=False)
             for pipeline in mesh.pipelines.values()
-            for model in (pipeline.name, *pipeline.aliases)
+            for model in pipeline.model_names
         )
     )

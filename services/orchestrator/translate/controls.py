@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from math import isfinite
-from typing import Final
+from typing import Any, Final, Literal, Protocol
 
 from services.orchestrator.core.effects import ReplicaResult
 from stagemesh.api.admin.v1 import admin_service_pb2 as pb
@@ -22,16 +22,16 @@ from stagemesh.errors import invalid
 from stagemesh.wire import answer_to_proto, options_from_proto, pause_mode_from_proto
 
 __all__ = [
+    "TIMEOUT_S",
     "TIMEOUT_S_MAX",
     "adapter_load",
     "adapter_unload",
     "collective_call",
-    "drain_s_of",
     "pause",
     "pools_of",
     "result_to_proto",
+    "seconds_of",
     "sleep",
-    "timeout_s_of",
     "wake_up",
 ]
 
@@ -58,22 +58,22 @@ def pools_of(named: Sequence[str], known: Collection[str]) -> frozenset[str]:
     return frozenset(named or known)
 
 
-def timeout_s_of(timeout_s: float | None) -> float:
-    """Read how long a call may take.
+class _Asked(Protocol):
+    def HasField(self, field_name: Any) -> bool: ...  # noqa: N802 - as protobuf spells it
+
+
+def seconds_of(request: _Asked, field: Literal["drain_s", "timeout_s"]) -> float:
+    """Read how long a call, or what runs, may go on: `TIMEOUT_S` where the operator does not say.
 
     Raises:
         MeshError: With `INVALID_ARGUMENT`, if it is negative or too long.
     """
-    return _seconds(timeout_s, "timeout_s")
-
-
-def drain_s_of(drain_s: float | None) -> float:
-    """Read how long what runs may go on.
-
-    Raises:
-        MeshError: With `INVALID_ARGUMENT`, if it is negative or too long.
-    """
-    return _seconds(drain_s, "drain_s")
+    if not request.HasField(field):
+        return TIMEOUT_S
+    value: float = getattr(request, field)
+    if not (isfinite(value) and 0 <= value <= TIMEOUT_S_MAX):
+        raise invalid(f"Must be from 0 to {TIMEOUT_S_MAX:g}, not {value:g}.", param=field)
+    return value
 
 
 def pause(request: pb.PauseRequest) -> Pause:
@@ -155,14 +155,6 @@ def result_to_proto(result: ReplicaResult) -> pb.ReplicaResult:
         value=answer.value if answer.HasField("value") else None,
         took_s=result.took_s,
     )
-
-
-def _seconds(value: float | None, param: str) -> float:
-    if value is None:
-        return TIMEOUT_S
-    if not (isfinite(value) and 0 <= value <= TIMEOUT_S_MAX):
-        raise invalid(f"Must be from 0 to {TIMEOUT_S_MAX:g}, not {value:g}.", param=param)
-    return value
 
 
 def _tags(tags: Sequence[str]) -> tuple[str, ...]:

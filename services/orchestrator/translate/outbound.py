@@ -109,9 +109,7 @@ def terminal_frame(slot: int, terminal: Terminal) -> link_pb2.Frame:
 def published_pipelines(mesh: Mesh, effect: PublishModels) -> list[link_pb2.PublishedPipeline]:
     """Make the list of models, with what each takes and gives."""
     pipelines = {
-        name: pipeline
-        for pipeline in mesh.pipelines.values()
-        for name in (pipeline.name, *pipeline.aliases)
+        name: pipeline for pipeline in mesh.pipelines.values() for name in pipeline.model_names
     }
     return [
         published_to_proto(

@@ -28,7 +28,7 @@ class Submits:
         self._templates: dict[str, tuple[_Template, ...]] = {}
         for pipeline in mesh.pipelines.values():
             templates = tuple(_template(stage) for stage in pipeline.stages)
-            for model in (pipeline.name, *pipeline.aliases):
+            for model in pipeline.model_names:
                 self._templates[model] = templates
 
     def to_proto(self, order: SubmitAttempts) -> link_pb2.Submit:

@@ -7,14 +7,13 @@ from services.stage_worker.bridges.base import BridgeFactory, Context, Fed
 from services.stage_worker.bridges.request import last_user_text
 from services.stage_worker.engines.base import EngineInput, TextInput
 from stagemesh.link.core import REQUEST_SOURCE
-from stagemesh.media import AUDIO_PCM, Body, Modality, split_lane
+from stagemesh.media import AUDIO_PCM, SAMPLE_BYTES, Body, Modality, split_lane
 
 __all__ = ["FRAME_SAMPLES", "ScriptBridge", "create"]
 
 FRAME_SAMPLES: Final = 480
 """Audio of another stage counts as one unit for each 20 ms at 24 kHz."""
 
-_SAMPLE_BYTES: Final = 2
 _FRAMES_PER_S: Final = 50
 
 
@@ -70,7 +69,7 @@ def _frames_in(body: Body) -> int:
     """Count a client's audio in steps of 20 ms; what is not raw counts as one."""
     if body.media_type != AUDIO_PCM or not body.sample_rate_hz:
         return 1
-    samples = len(body.inline) // (_SAMPLE_BYTES * body.channels)
+    samples = len(body.inline) // (SAMPLE_BYTES * body.channels)
     return math.ceil(samples * _FRAMES_PER_S / body.sample_rate_hz)
 
 

@@ -28,14 +28,14 @@ from services.stage_worker.engines.support.texts import text_of
 from services.stage_worker.engines.support.threaded import Give, ThreadedEngine
 from services.stage_worker.engines.support.weights import locate
 from stagemesh.errors import unsupported
-from stagemesh.media import AUDIO_PCM, INLINE_BYTES_MAX, Body, Modality
+from stagemesh.media import AUDIO_PCM, INLINE_BYTES_MAX, SAMPLE_BYTES, Body, Modality
 from stagemesh.outcome import End, FinishReason, Usage
 
 __all__ = ["Options", "PiperEngine", "create", "cut_phonemes"]
 
 START, END, PAD = "^", "$", "_"
 PEAK = 0.9
-PIECE_SAMPLES = INLINE_BYTES_MAX // 4
+PIECE_SAMPLES = INLINE_BYTES_MAX // (2 * SAMPLE_BYTES)
 """Samples of one piece: half of what may travel inline."""
 
 RUN_SYMBOLS_MAX = 240

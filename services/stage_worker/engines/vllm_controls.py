@@ -1,10 +1,10 @@
 """Control calls on vLLM, by what it publishes for them."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from services.stage_worker.engines.support.adapters import Adapters, Loaded, folder_of
+from services.stage_worker.engines.support.adapters import Adapters, Loaded
+from services.stage_worker.engines.support.profiling import Profiling
 from stagemesh.control import (
     TAGS,
     Answer,
@@ -36,8 +36,11 @@ class VllmControls:
     def __init__(self, llm: Any, make_lora: Callable[[Loaded], Any]) -> None:
         self._llm = llm
         self._make_lora = make_lora
-        self._adapters = Adapters()
-        self._profiling = False
+        self._adapters = Adapters(
+            load=lambda loaded: llm.add_lora(make_lora(loaded)),
+            unload=lambda loaded: llm.remove_lora(loaded.number),
+        )
+        self._profiling = Profiling()
 
     def lora_of(self, name: str) -> Any:
         """Give vLLM's value for the adapter of an attempt; None for the model as it is.
@@ -72,30 +75,16 @@ class VllmControls:
                 await self._profile(begin=isinstance(call, StartProfile))
             case CollectiveCall():
                 return await self._called(call)
-            case _:
-                return await self._adapted(call)
-        return Answer()
-
-    async def _adapted(self, call: Call) -> Answer:
-        match call:
-            case LoadAdapter(adapter=adapter) if self._adapters.check(adapter):
-                loaded = self._adapters.new(adapter, await asyncio.to_thread(folder_of, adapter))
-                await self._llm.add_lora(self._make_lora(loaded))
-                self._adapters.add(loaded)
-            case UnloadAdapter(name=name):
-                await self._llm.remove_lora(self._adapters.remove(name).number)
-            case ListAdapters():
-                return Answer(adapters=self._adapters.listed())
+            case LoadAdapter() | UnloadAdapter() | ListAdapters():
+                return await self._adapters.carry_out(call)
             case _:
                 pass
         return Answer()
 
     async def _profile(self, *, begin: bool) -> None:
-        if self._profiling is begin:
-            message = "A profile is being written." if begin else "No profile is being written."
-            raise MeshError(error_for("conflict", message))
+        self._profiling.check(begin=begin)
         await (self._llm.start_profile() if begin else self._llm.stop_profile())
-        self._profiling = begin
+        self._profiling.running = begin
 
     async def _called(self, call: CollectiveCall) -> Answer:
         """Call a method of vLLM's workers; what is no plain value is shown as text."""

@@ -1,16 +1,19 @@
 """Orchestrators that know each other: whichever is asked, all answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from grpc import aio
 
+from services.orchestrator.peers import Peers
 from stagemesh.api.orchestrator.v1 import orchestrator_service_pb2 as pb
 from stagemesh.api.orchestrator.v1 import peer_service_pb2, peer_service_pb2_grpc
 from stagemesh.api.types.v1 import outcome_pb2
+from stagemesh.discovery import Endpoint, StaticSource
 from tests.helpers.fake_gateway import FakeGateway
 from tests.helpers.fake_worker import FakeWorker, counting
 from tests.helpers.running_orchestrator import RunningOrchestrator, ask, running_peers
@@ -119,6 +122,37 @@ async def test_a_peer_that_is_not_there_costs_no_more_than_a_second_and_is_named
             listed = await first.stub.ListRequests(pb.ListRequestsRequest())
         assert list(told.unanswered) == ["o-2"]
         assert list(listed.unanswered) == ["o-2"]
+
+
+class Noting:
+    """A channel that notes how long each call may take, and gives its question back."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float | None] = []
+
+    def unary_unary(self, *_: object, **__: object) -> Callable[..., Awaitable[object]]:
+        """Give a method that answers with the question."""
+
+        async def call(question: object, *, timeout: float | None = None) -> object:  # noqa: ASYNC109 - gRPC's
+            self.timeouts.append(timeout)
+            return question
+
+        return call
+
+    async def close(self, grace: float | None) -> None:
+        """Nothing is open."""
+
+
+async def test_every_peer_has_a_second_whatever_it_is_asked() -> None:
+    channel, question = Noting(), peer_service_pb2.ShowRequestRequest(request_id="req_a")
+    endpoints = {"orchestrators": tuple(Endpoint(id=f"o-{n}", address="-") for n in range(3))}
+    peers = Peers("o-0", source=StaticSource(endpoints), open_channel=lambda _: cast(Any, channel))
+    following = asyncio.create_task(peers.run())
+    await asyncio.sleep(0)
+    answers = await peers.ask(lambda stub: stub.ShowRequest, question)
+    assert (len(answers.given), answers.unanswered) == (2, ())
+    assert channel.timeouts == [1.0, 1.0]
+    following.cancel()
 
 
 async def test_the_requests_of_all_are_listed_the_last_first_in_pages(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ from typing import Final
 from services.gateway.core.replies.bound import Bound
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row
-from stagemesh.media import AUDIO_PCM
+from stagemesh.media import AUDIO_PCM, SAMPLE_BYTES
 from stagemesh.outcome import error_for
 
 __all__ = ["Recording", "wav_header"]
 
-_SAMPLE_BYTES: Final = 2
 _UNKNOWN: Final = 0xFFFF_FFFF
 _RATE_OF_SILENCE_HZ: Final = 24_000
 
@@ -81,7 +80,7 @@ def wav_header(sample_rate_hz: int, channels: int, *, data_bytes: int | None) ->
     A rate of 0, where there was no sample to tell it, is written as 24 kHz.
     """
     rate_hz = sample_rate_hz or _RATE_OF_SILENCE_HZ
-    frame_bytes = channels * _SAMPLE_BYTES
+    frame_bytes = channels * SAMPLE_BYTES
     size = _UNKNOWN if data_bytes is None else min(data_bytes, _UNKNOWN)
     return struct.pack(
         "<4sI4s4sIHHIIHH4sI",
@@ -95,7 +94,7 @@ def wav_header(sample_rate_hz: int, channels: int, *, data_bytes: int | None) ->
         rate_hz,
         rate_hz * frame_bytes,
         frame_bytes,
-        8 * _SAMPLE_BYTES,
+        8 * SAMPLE_BYTES,
         b"data",
         size,
     )

@@ -1,18 +1,22 @@
 """The LoRA adapters that an engine knows, each under its name."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from services.stage_worker.engines.support.weights import WeightsError, locate
-from stagemesh.control import Adapter
+from stagemesh.control import Adapter, Answer, ListAdapters, LoadAdapter, UnloadAdapter
 from stagemesh.errors import MeshError, invalid
 from stagemesh.outcome import error_for
 
-__all__ = ["ADAPTERS_MAX", "Adapters", "Loaded", "folder_of"]
+__all__ = ["ADAPTERS_MAX", "AdapterCall", "Adapters", "Loaded", "folder_of"]
 
 ADAPTERS_MAX: Final = 256
+
+AdapterCall = LoadAdapter | UnloadAdapter | ListAdapters
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +27,39 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
 
 
-class Adapters:
-    """Names are never given to something else while they are in use."""
+Act = Callable[[Loaded], Awaitable[object]]
 
-    def __init__(self) -> None:
+
+class Adapters:
+    """Names are never given to something else while they are in use.
+
+    `load` and `unload` are what the engine itself does for each, if it has anything to do.
+    """
+
+    def __init__(self, load: Act | None = None, unload: Act | None = None) -> None:
+        self._load, self._unload = load, unload
         self._loaded: dict[str, Loaded] = {}
         self._numbers = 0
+
+    async def carry_out(self, call: AdapterCall) -> Answer:
+        """Do what is asked; an adapter is known once the engine has it, and not a moment longer.
+
+        Raises:
+            MeshError: If it cannot be done.
+        """
+        match call:
+            case LoadAdapter(adapter=adapter) if self.check(adapter):
+                loaded = self.new(adapter, await asyncio.to_thread(folder_of, adapter))
+                if self._load is not None:
+                    await self._load(loaded)
+                self.add(loaded)
+            case UnloadAdapter(name=name):
+                loaded = self.remove(name)
+                if self._unload is not None:
+                    await self._unload(loaded)
+            case ListAdapters():
+                return Answer(adapters=self.listed())
+        return Answer()
 
     def check(self, adapter: Adapter) -> bool:
         """See whether an adapter may be loaded; False if it is.

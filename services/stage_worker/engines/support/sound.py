@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from services.stage_worker.engines.base import AudioInput
 from stagemesh.errors import invalid
-from stagemesh.media import AUDIO_PCM
+from stagemesh.media import AUDIO_PCM, SAMPLE_BYTES
 
 __all__ = ["decode"]
 
@@ -59,10 +59,10 @@ def _parts(file: io.BytesIO, rate_hz: int) -> Iterator[NDArray[np.int16]]:
 def _wav(given: AudioInput) -> bytes:
     """Put a head before raw samples, so that they take the same path as files."""
     file = io.BytesIO()
-    whole = len(given.data) - len(given.data) % (2 * max(1, given.channels))
+    whole = len(given.data) - len(given.data) % (SAMPLE_BYTES * max(1, given.channels))
     try:
         with wave.open(file, "wb") as writer:
-            writer.setsampwidth(2)
+            writer.setsampwidth(SAMPLE_BYTES)
             writer.setnchannels(given.channels)
             writer.setframerate(given.sample_rate_hz)
             writer.writeframes(given.data[:whole])

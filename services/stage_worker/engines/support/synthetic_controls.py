@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from services.stage_worker.engines.support.adapters import Adapters, folder_of
+from services.stage_worker.engines.support.adapters import Adapters
+from services.stage_worker.engines.support.profiling import Profiling
 from stagemesh.control import (
     TAGS,
     Answer,
@@ -71,7 +72,7 @@ class SyntheticControls:
         self.frozen = False
         self.asleep: frozenset[str] = frozenset()
         self.adapters = Adapters()
-        self._profiling = False
+        self._profiling = Profiling()
         self._counts: Counter[str] = Counter()
         self._options = options
         self._crash = crash
@@ -106,27 +107,17 @@ class SyntheticControls:
                 self.asleep |= frozenset(tags)
             case WakeUp(tags=tags):
                 self.asleep -= frozenset(tags)
-            case LoadAdapter(adapter=adapter):
-                if self.adapters.check(adapter):
-                    folder = await asyncio.to_thread(folder_of, adapter)
-                    self.adapters.add(self.adapters.new(adapter, folder))
-            case UnloadAdapter(name=name):
-                self.adapters.remove(name)
-            case ListAdapters():
-                return Answer(adapters=self.adapters.listed())
+            case LoadAdapter() | UnloadAdapter() | ListAdapters():
+                return await self.adapters.carry_out(call)
             case StartProfile() | StopProfile():
-                self._profile(begin=isinstance(call, StartProfile))
+                begin = isinstance(call, StartProfile)
+                self._profiling.check(begin=begin)
+                self._profiling.running = begin
             case CollectiveCall():
                 return Answer(value=self._called(call))
             case _:
                 pass
         return Answer()
-
-    def _profile(self, *, begin: bool) -> None:
-        if self._profiling is begin:
-            message = "A profile is being written." if begin else "No profile is being written."
-            raise MeshError(error_for("conflict", message))
-        self._profiling = begin
 
     def _called(self, call: CollectiveCall) -> Mapping[str, Any]:
         if call.name == "echo":
@@ -135,7 +126,7 @@ class SyntheticControls:
             return {
                 "frozen": self.frozen,
                 "asleep": sorted(self.asleep),
-                "profiling": self._profiling,
+                "profiling": self._profiling.running,
                 "calls": dict(self._counts),
             }
         raise unsupported(f"the synthetic engine has no {call.name!r}", param="name")

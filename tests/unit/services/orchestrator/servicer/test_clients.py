@@ -48,10 +48,9 @@ class Peer:
     async def EndRequest(  # noqa: N802
         self,
         question: peer_service_pb2.EndRequestRequest,
-        timeout: float,  # noqa: ASYNC109 - the name is gRPC's.
     ) -> peer_service_pb2.EndRequestResponse:
         """End it."""
-        self.asked.append((question, timeout))
+        self.asked.append(question)
         if question.request_id != "done":
             return peer_service_pb2.EndRequestResponse(answer=pb.AbortResponse())
         return peer_service_pb2.EndRequestResponse(
@@ -61,10 +60,9 @@ class Peer:
     async def ShowRequest(  # noqa: N802
         self,
         question: peer_service_pb2.ShowRequestRequest,
-        timeout: float,  # noqa: ASYNC109 - the name is gRPC's.
     ) -> peer_service_pb2.ShowRequestResponse:
         """Show it."""
-        self.asked.append((question, timeout))
+        self.asked.append(question)
         if question.request_id != "done":
             return peer_service_pb2.ShowRequestResponse()
         shown = pb.GetRequestResponse(request_id="done", state="RUNNING", epoch=2)
@@ -73,10 +71,9 @@ class Peer:
     async def ShowRequests(  # noqa: N802
         self,
         question: peer_service_pb2.ShowRequestsRequest,
-        timeout: float,  # noqa: ASYNC109 - the name is gRPC's.
     ) -> peer_service_pb2.ShowRequestsResponse:
         """List its own."""
-        self.asked.append((question, timeout))
+        self.asked.append(question)
         line = pb.RequestSummary(
             request_id="other", orchestrator_id="o-1", opened_ago_s=0.0, number=5
         )
@@ -94,10 +91,9 @@ class Slow:
     async def EndRequest(  # noqa: N802
         self,
         question: peer_service_pb2.EndRequestRequest,
-        timeout: float,  # noqa: ASYNC109 - the name is gRPC's.
     ) -> peer_service_pb2.EndRequestResponse:
         """End it, later."""
-        del question, timeout
+        del question
         self.begun.set()
         await self.go_on.wait()
         self.ended.set()
@@ -153,9 +149,8 @@ async def test_every_peer_is_told_of_an_abort_and_the_last_owner_answers() -> No
     assert answer.aborted
     assert not answer.HasField("terminal")
     assert list(answer.unanswered) == ["o-2"]
-    [(question, timeout)] = peer.asked
+    [question] = peer.asked
     assert (question.request_id, question.tenant) == ("done", "default")
-    assert timeout == 1.0
 
 
 async def test_who_leaves_before_the_answer_has_asked_all_the_same() -> None:
@@ -223,7 +218,7 @@ async def test_a_page_s_token_goes_to_every_peer_as_marks() -> None:
     assert [line.request_id for line in first.requests] == ["other"]
     token = first.next_page_token
     await port.servicer.ListRequests(pb.ListRequestsRequest(page_token=token), NOBODY)
-    question, _ = peer.asked[-1]
+    question = peer.asked[-1]
     assert [(mark.incarnation, mark.before) for mark in question.marks] == [(9, 5)]
 
 

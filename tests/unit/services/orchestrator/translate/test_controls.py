@@ -38,14 +38,15 @@ def test_a_pool_that_the_mesh_has_not_is_named_with_those_that_it_has(
 
 @pytest.mark.parametrize(("given", "meant"), [(None, 30.0), (0.0, 0.0), (600.0, 600.0)])
 def test_a_call_has_30_seconds_unless_it_says_otherwise(given: float | None, meant: float) -> None:
-    assert controls.timeout_s_of(given) == meant
+    assert controls.seconds_of(pb.PauseRequest(timeout_s=given), "timeout_s") == meant
+    assert controls.seconds_of(pb.DrainRequest(drain_s=given), "drain_s") == meant
 
 
 @pytest.mark.parametrize("given", [-1.0, -0.001, 600.1, float("inf"), float("nan")])
 def test_a_time_that_cannot_be_is_refused(given: float) -> None:
     with pytest.raises(MeshError) as caught:
-        controls.timeout_s_of(given)
-    assert caught.value.info.param == "timeout_s"
+        controls.seconds_of(pb.DrainRequest(drain_s=given), "drain_s")
+    assert caught.value.info.param == "drain_s"
 
 
 def test_a_collective_call_needs_every_replica_to_allow_it() -> None:

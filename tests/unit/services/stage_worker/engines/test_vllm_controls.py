@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.stage_worker.engines import vllm_controls
+from services.stage_worker.engines.support import adapters
 from services.stage_worker.engines.vllm_controls import VllmControls
 from services.stage_worker.engines.vllm_options import Options
 from stagemesh.control import (
@@ -91,7 +91,7 @@ async def test_what_vllm_cannot_do_now_is_refused(call: Call, reason: str) -> No
 async def test_an_adapter_has_its_number_as_long_as_it_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vllm_controls, "folder_of", lambda adapter: Path(adapter.path))
+    monkeypatch.setattr(adapters, "folder_of", lambda adapter: Path(adapter.path))
     llm, controls = made()
     for _ in range(2):  # The second time it is loaded already.
         await controls.carry_out(LoadAdapter(adapter=A))
