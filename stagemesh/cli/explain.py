@@ -72,10 +72,11 @@ def told(happening: Happening) -> str:
 
 def _head(story: RequestStory) -> str:
     end = f": {story.outcome}" if story.outcome else ""
+    label = f" {story.label!r}" if story.label else ""
     why = f", {story.reason}: {story.message}" if story.reason else ""
     return escape(
-        f"{story.request_id} ({story.model}), epoch {story.epoch} at {story.orchestrator_id}: "
-        f"{story.state.lower()}{end} after {_seconds(story.age_s)}{why}"
+        f"{story.request_id}{label} ({story.model}), epoch {story.epoch} "
+        f"at {story.orchestrator_id}: {story.state.lower()}{end} after {_seconds(story.age_s)}{why}"
     )
 
 

@@ -56,6 +56,8 @@ class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
     stages: tuple[StageTimes, ...]
     happenings: tuple[Happening, ...]
     dropped: int
+    label: str = ""
+    """The client's own name for it."""
 
 
 async def explain_request(
@@ -88,6 +90,7 @@ def _story(shown: pb.GetRequestResponse) -> RequestStory:
         stages=tuple(_times(one) for one in shown.stages),
         happenings=tuple(_happening(event) for event in shown.events),
         dropped=shown.events_dropped,
+        label=shown.label,
     )
 
 

@@ -59,10 +59,11 @@ class Door:
         _check_inputs(request, pipeline)
         self._params.check(request, pipeline)
         check_engines(request, pipeline, takes)
-        if len(request.adapter) > self._limits.word_chars_max:
-            raise invalid(
-                f"May have at most {self._limits.word_chars_max} characters.", param="adapter"
-            )
+        for name, word in (("adapter", request.adapter), ("label", request.label)):
+            if len(word) > self._limits.word_chars_max:
+                raise invalid(
+                    f"May have at most {self._limits.word_chars_max} characters.", param=name
+                )
         if not 1 <= request.choices <= self._limits.choices_max:
             raise invalid(
                 f"Must be at least 1 and at most {self._limits.choices_max}, "

@@ -123,6 +123,7 @@ def _enter(
         tenant=event.request.tenant,
         priority=event.request.priority,
         wishes=Wishes(event.request.params, event.request.stage_params),
+        label=event.request.label,
         prefix=_prefix(state, event, plan),
         input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
         standby=_standby(event),
@@ -327,6 +328,7 @@ def _turn_away(state: State, event: Opened, error: ErrorInfo) -> None:
             RequestView(
                 request_id=event.request_id,
                 model=event.request.model,
+                label=event.request.label[: state.settings.door.word_chars_max],
                 state=RequestState.DONE.name,
                 age_s=0.0,
                 terminal=terminal,

@@ -60,7 +60,6 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     running: int = 0
     waiting: int = 0
-    slots_free: int = 0
     steps: int = 0
 
 

@@ -51,6 +51,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[AttemptView, ...] = ()
     terminal: Terminal | None = None
     tenant: str = ""
+    label: str = ""
     epoch: int = 0
     serial: int = 0
     opened_s: float = 0.0
@@ -139,6 +140,7 @@ def view_request(
         ),
         terminal=terminal,
         tenant=request.tenant,
+        label=request.label,
         epoch=request.epoch,
         serial=request.serial,
         opened_s=request.opened_s,

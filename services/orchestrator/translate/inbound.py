@@ -204,7 +204,6 @@ def _reported(link: int, ping: link_pb2.Ping) -> ReplicaReported:
         load=LoadReport(
             running=ping.load.running,
             waiting=ping.load.waiting,
-            slots_free=ping.load.slots_free,
             steps=ping.steps,
         ),
         gate=gate_from_proto(ping.gate) if ping.HasField("gate") else None,

@@ -16,6 +16,7 @@ def request_view_to_proto(
     """Make what a client sees of its request."""
     return orchestrator_service_pb2.GetRequestResponse(
         request_id=view.request_id,
+        label=view.label,
         model=view.model,
         state=view.state,
         age_s=view.age_s,
@@ -44,6 +45,7 @@ def request_summary_to_proto(
     """Make the line of a request in a list; `now_s` is on the core's clock."""
     return orchestrator_service_pb2.RequestSummary(
         request_id=view.request_id,
+        label=view.label,
         model=view.model,
         state=view.state,
         epoch=view.epoch,

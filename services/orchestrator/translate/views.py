@@ -40,6 +40,7 @@ def replica_to_proto(known: KnownReplica, view: ReplicaView | None) -> admin_ser
     if known.hello is not None:
         replica.incarnation = known.hello.incarnation
         replica.pid = known.hello.pid
+        replica.version = known.hello.version
         replica.state = known.hello.state
         replica.worker.CopyFrom(known.hello.worker)
     if view is not None:

@@ -95,6 +95,7 @@ class Replica(_message.Message):
     INFLIGHT_FIELD_NUMBER: _builtins.int
     WORKER_FIELD_NUMBER: _builtins.int
     GATE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     pool: _builtins.str
     replica_id: _builtins.str
     address: _builtins.str
@@ -105,6 +106,8 @@ class Replica(_message.Message):
     """False while there is no link."""
     inflight: _builtins.int
     """Attempts that this orchestrator has there."""
+    version: _builtins.str
+    """Of the distribution that runs there."""
     @_builtins.property
     def load(self) -> _link_pb2.Load: ...
     @_builtins.property
@@ -127,10 +130,11 @@ class Replica(_message.Message):
         inflight: _builtins.int = ...,
         worker: _link_pb2.WorkerCard | None = ...,
         gate: _control_pb2.Gate | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "load", b"load", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "gate", b"gate", "incarnation", b"incarnation", "inflight", b"inflight", "load", b"load", "pid", b"pid", "pool", b"pool", "replica_id", b"replica_id", "state", b"state", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "gate", b"gate", "incarnation", b"incarnation", "inflight", b"inflight", "load", b"load", "pid", b"pid", "pool", b"pool", "replica_id", b"replica_id", "state", b"state", "version", b"version", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

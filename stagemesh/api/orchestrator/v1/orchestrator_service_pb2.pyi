@@ -533,6 +533,7 @@ class GetRequestResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     EVENTS_DROPPED_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     model: _builtins.str
     state: _builtins.str
@@ -543,6 +544,8 @@ class GetRequestResponse(_message.Message):
     orchestrator_id: _builtins.str
     events_dropped: _builtins.int
     """How many events in the middle are not kept."""
+    label: _builtins.str
+    """The client's own name for it."""
     @_builtins.property
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptStatus]: ...
     @_builtins.property
@@ -569,10 +572,11 @@ class GetRequestResponse(_message.Message):
         events: _abc.Iterable[Global___RequestEvent] | None = ...,
         events_dropped: _builtins.int = ...,
         stages: _abc.Iterable[Global___StageTimes] | None = ...,
+        label: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "attempts", b"attempts", "epoch", b"epoch", "events", b"events", "events_dropped", b"events_dropped", "model", b"model", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "stages", b"stages", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_s", b"age_s", "attempts", b"attempts", "epoch", b"epoch", "events", b"events", "events_dropped", b"events_dropped", "label", b"label", "model", b"model", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "stages", b"stages", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -756,6 +760,7 @@ class RequestSummary(_message.Message):
     OPENED_AGO_S_FIELD_NUMBER: _builtins.int
     TERMINAL_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     model: _builtins.str
     state: _builtins.str
@@ -765,6 +770,8 @@ class RequestSummary(_message.Message):
     """How long ago it was opened there."""
     number: _builtins.int
     """Counts the requests of its orchestrator; a higher one was opened later."""
+    label: _builtins.str
+    """The client's own name for it."""
     @_builtins.property
     def terminal(self) -> Global___RequestTerminal:
         """Set once it is done."""
@@ -780,10 +787,11 @@ class RequestSummary(_message.Message):
         opened_ago_s: _builtins.float = ...,
         terminal: Global___RequestTerminal | None = ...,
         number: _builtins.int = ...,
+        label: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "model", b"model", "number", b"number", "opened_ago_s", b"opened_ago_s", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "label", b"label", "model", b"model", "number", b"number", "opened_ago_s", b"opened_ago_s", "orchestrator_id", b"orchestrator_id", "request_id", b"request_id", "state", b"state", "terminal", b"terminal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -478,7 +478,7 @@ class Hello(_message.Message):
     pid: _builtins.int
     state: Global___ProcessState.ValueType
     payload_address: _builtins.str
-    """Where PayloadService of this process listens."""
+    """Where PayloadService of this process listens. For whoever looks into a link: handles carry it."""
     @_builtins.property
     def limits(self) -> Global___LinkLimits: ...
     @_builtins.property
@@ -1348,6 +1348,7 @@ class Source(_message.Message):
     """
     companion: _builtins.str
     mode: Global___EdgeMode.ValueType
+    """For bridges to come: those of today take each row alike, and see where a source ends."""
     choice: _builtins.int
     """The choice that reads it."""
     def __init__(

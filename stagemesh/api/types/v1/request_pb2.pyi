@@ -363,7 +363,7 @@ class Request(_message.Message):
     """Every request has one; drawn by the edge where the client gave none."""
     seed_explicit: _builtins.bool
     label: _builtins.str
-    """The client's own name for the request. A label, never a key."""
+    """The client's own name for the request, of at most 256 characters. A label, never a key."""
     tenant: _builtins.str
     """The authenticated tenant, set by the edge."""
     priority: _builtins.int

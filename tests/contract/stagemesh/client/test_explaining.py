@@ -27,6 +27,7 @@ class Admin(admin_service_pb2_grpc.AdminServiceServicer):
             return admin_service_pb2.ExplainRequestResponse()
         shown = pb.GetRequestResponse(
             request_id="req_a",
+            label="mine",
             model="talk",
             state="DONE",
             epoch=2,
@@ -59,6 +60,7 @@ async def test_a_story_comes_as_plain_values_and_what_is_new_by_its_number() -> 
         await server.stop(0)
     assert nothing is None
     assert story is not None
+    assert story.label == "mine"
     assert (story.request_id, story.model, story.state, story.epoch) == ("req_a", "talk", "DONE", 2)
     assert (story.orchestrator_id, story.outcome, story.reason) == ("o-1", "failed", "replica_lost")
     assert (story.age_s, story.dropped) == (1.5, 3)

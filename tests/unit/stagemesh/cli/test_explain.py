@@ -96,6 +96,10 @@ def test_a_story_that_goes_on_has_no_end() -> None:
     assert text.splitlines()[0].rstrip().endswith("orchestrator-0: running after 3.500 s")
 
 
+def test_a_story_has_the_clients_name_for_it_where_there_is_one() -> None:
+    assert drawn(story(label="my\n[b]")).startswith("req_a 'my\\n[b]' (talk), epoch 1")
+
+
 def test_words_in_brackets_are_no_markup_and_what_is_not_kept_is_counted() -> None:
     text = drawn(story(happenings=(happening("pending", cause="[bold]x"),), dropped=7))
     assert "wants engine slots ([bold]x)" in text

@@ -166,6 +166,13 @@ def test_more_tokens_than_the_engine_holds_are_refused() -> None:
     assert DOOR.enter(make_request(params=long), context_tokens={"thinker": 0, "talker": 5})
 
 
+@pytest.mark.parametrize("field", ["adapter", "label"])
+def test_a_name_that_a_client_makes_up_is_bounded(field: str) -> None:
+    error = turned_away(msgspec.structs.replace(make_request("echo"), **{field: "x" * 257}))
+    assert (error.code, error.param) == (ErrorCode.INVALID_ARGUMENT, field)
+    DOOR.enter(msgspec.structs.replace(make_request("echo"), label="x" * 256), context_tokens={})
+
+
 def test_only_what_is_kept_here_counts_as_size() -> None:
     sound = MediaPart(modality=Modality.AUDIO, body=Body(inline=b"12345"))
     assert request_bytes(make_request("hear", TextPart("abc"), sound)) == 8

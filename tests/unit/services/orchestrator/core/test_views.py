@@ -31,6 +31,14 @@ def test_requests_are_listed_as_they_were_opened_the_last_first() -> None:
     assert listed(some(), ALL) == ["r5", "r4", "r3", "r2", "r1"]
 
 
+def test_a_request_is_shown_with_its_client_s_name_for_it_whatever_came_of_it() -> None:
+    stage = CoreStage()
+    stage.open(msgspec.structs.replace(make_request("echo"), label="mine"))
+    stage.open(msgspec.structs.replace(make_request("nothing"), label="x" * 1000))
+    labels = [view.label for view in stage.core.request_views(ALL)]
+    assert labels == ["x" * 256, "mine"]
+
+
 def test_nobody_sees_another_tenant_s() -> None:
     assert listed(some(), RequestQuery(tenant="others", count=100)) == ["r6"]
     assert listed(some(), RequestQuery(tenant="nobody", count=100)) == []

@@ -188,7 +188,7 @@ def test_a_report_of_a_worker_carries_state_load_and_progress() -> None:
     assert worker_event(2, link_pb2.Frame(ping=ping)) == ReplicaReported(
         link=2,
         state=WorkerState.STALLED,
-        load=LoadReport(running=3, waiting=1, slots_free=5, steps=99),
+        load=LoadReport(running=3, waiting=1, steps=99),
     )
 
 

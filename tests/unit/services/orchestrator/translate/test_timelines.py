@@ -15,6 +15,7 @@ VIEW = RequestView(
     attempts=(
         AttemptView(stage="thinker", role=1, number=2, state="STREAMING", replica_id="t-0"),
     ),
+    label="mine",
     epoch=3,
     serial=7,
     opened_s=100.0,
@@ -45,6 +46,7 @@ def test_a_request_is_shown_with_its_attempts() -> None:
         1.5,
     )
     assert (shown.epoch, shown.orchestrator_id, shown.events_dropped) == (3, "o-0", 4)
+    assert shown.label == "mine"
     [attempt] = shown.attempts
     assert (attempt.stage, attempt.role, attempt.attempt) == ("thinker", 1, 2)
     assert (attempt.state, attempt.replica_id) == ("STREAMING", "t-0")
@@ -105,5 +107,5 @@ def test_a_line_of_a_list_says_how_long_ago_a_request_was_opened() -> None:
 
     assert (line.request_id, line.model, line.state) == ("req_1", "echo", "RUNNING")
     assert (line.epoch, line.orchestrator_id, line.number) == (3, "o-0", 7)
-    assert line.opened_ago_s == 2.0
+    assert (line.opened_ago_s, line.label) == (2.0, "mine")
     assert not line.HasField("terminal")

@@ -12,6 +12,7 @@ HELLO = link_pb2.Hello(
     id="t-0",
     incarnation=5,
     pid=42,
+    version="0.1.0",
     state=link_pb2.PROCESS_STATE_READY,
     worker=link_pb2.WorkerCard(pool="thinker", engine="synthetic"),
 )
@@ -53,11 +54,12 @@ def test_the_cores_judgement_of_a_replica_is_above_what_it_said_at_first() -> No
         address="a",
         link=3,
         hello=HELLO,
-        ping=link_pb2.Ping(load=link_pb2.Load(running=2)),
+        ping=link_pb2.Ping(load=link_pb2.Load(running=2, slots_free=1)),
     )
     replica = replica_to_proto(known, view(WorkerState.STALLED))
 
     assert replica.connected
     assert (replica.pid, replica.incarnation, replica.worker.engine) == (42, 5, "synthetic")
-    assert replica.load.running == 2
+    assert replica.version == "0.1.0"
+    assert (replica.load.running, replica.load.slots_free) == (2, 1)
     assert (replica.state, replica.inflight) == (link_pb2.PROCESS_STATE_STALLED, 2)
