@@ -35,15 +35,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             _C.INVALID_ARGUMENT, "The prompt and the answer do not fit into the model's context."
         ),
         "undecodable_audio": Reason(_C.INVALID_ARGUMENT, "The audio could not be decoded."),
-        "undecodable_image": Reason(_C.INVALID_ARGUMENT, "The image could not be decoded."),
-        "media_fetch_failed": Reason(_C.INVALID_ARGUMENT, "A media URL could not be fetched."),
         "unsupported_value": Reason(_C.UNSUPPORTED, "This model cannot do what was asked."),
         "unsupported_parameter": Reason(_C.UNSUPPORTED, "A field is not served here."),
         "method_not_allowed": Reason(_C.UNSUPPORTED, "This path does not take this method."),
         "unsupported_modality": Reason(
             _C.UNSUPPORTED, "This model neither takes nor gives such a modality."
         ),
-        "unsupported_media_type": Reason(_C.UNSUPPORTED, "This media type is not supported."),
         "not_found": Reason(_C.NOT_FOUND, "There is nothing under this name."),
         "model_not_found": Reason(_C.NOT_FOUND, "No pipeline is published under this name."),
         "adapter_not_found": Reason(_C.NOT_FOUND, "No adapter is loaded under this name."),
@@ -52,7 +49,6 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "permission_denied": Reason(_C.PERMISSION_DENIED, "The key may not do this."),
         "host_not_allowed": Reason(_C.PERMISSION_DENIED, "This host or origin is not allowed."),
         "body_too_large": Reason(_C.PAYLOAD_TOO_LARGE, "The request is larger than the limit."),
-        "media_too_large": Reason(_C.PAYLOAD_TOO_LARGE, "A media part is larger than the limit."),
         "content_filter": Reason(_C.GUARDRAIL, "A guardrail refused the content."),
         "conflict": Reason(_C.CONFLICT, "The object is not in a state that allows this."),
         "taken_over": Reason(_C.CONFLICT, "Another gateway has taken the request over."),

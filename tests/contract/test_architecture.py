@@ -4,12 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from stagemesh.outcome import REASONS
 from tests.helpers.code import ROOT, contracts, modules_under, parsed, project, sources
 
 MODULE_LINES_MAX: Final = 400
@@ -21,6 +23,7 @@ BANNED_NAMES: Final = frozenset(
 )
 """Words that say nothing of what is inside; `tests/helpers` is the one folder that may."""
 
+REASONS_MODULE: Final = ROOT / "stagemesh" / "outcome" / "reasons.py"
 ENGINES: Final = ROOT / "services" / "stage_worker" / "engines"
 
 
@@ -221,3 +224,17 @@ def test_no_streamed_call_is_read_without_somebody_who_can_cancel_it() -> None:
         and node.iter.func.attr[0].isupper()
     ]
     assert found == []
+
+
+def test_every_reason_is_given_by_somebody_or_is_the_one_word_for_its_code() -> None:
+    """Such a word may come from elsewhere: an engine, a proxy, a later peer."""
+    words = {
+        node.value
+        for path in sources("services", "stagemesh")
+        if path != REASONS_MODULE
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant)
+    }
+    codes = Counter(reason.code for reason in REASONS.values())
+    alone = {word for word, reason in REASONS.items() if codes[reason.code] == 1}
+    assert REASONS.keys() - words - alone == set()
