@@ -123,11 +123,11 @@ def _enter(
         tenant=event.request.tenant,
         priority=event.request.priority,
         wishes=Wishes(event.request.params, event.request.stage_params),
-        label=event.request.label,
         prefix=_prefix(state, event, plan),
         input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
         standby=_standby(event),
     )
+    request.history.label = event.request.label
     state.note(request, Kind.OPENED)
     client.requests[event.slot] = request
     state.requests[event.request_id] = request

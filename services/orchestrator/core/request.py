@@ -39,7 +39,7 @@ class OpenRequest:
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s", "deadline_timer",
         "end_timer", "epoch", "first_output_s", "groups", "history", "holders", "homes",
-        "input_bytes", "intake", "journal_bytes", "label", "lanes", "lanes_left", "live", "number",
+        "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
         "opened_s", "partials", "plan", "prefix", "priority", "prompt", "prompts_seen",
         "renewal_timer", "request_id", "sender", "serial", "shown", "slot", "slow_timer", "standby",
         "started", "state", "stuck_since_s", "tenant", "unrecoverable", "verdict", "wishes",
@@ -63,7 +63,6 @@ class OpenRequest:
         tenant: str = "default",
         priority: int = 0,
         wishes: Wishes = NO_WISHES,
-        label: str = "",
         prefix: bytes = b"",
         input_window: tuple[int, int] | None = None,
         standby: Standby | None = None,
@@ -86,8 +85,6 @@ class OpenRequest:
         self.tenant = tenant
         self.priority = priority
         self.wishes = wishes
-        self.label = label
-        """The client's own name for it; nothing is decided by it."""
         self.prefix = prefix
         self.history = History()
         self.sender = Sender(client.window_units, client.window_bytes)
