@@ -26,6 +26,14 @@ TOKENS: Final = 120
 SEED: Final = 7
 LINE_BYTES_MAX: Final = 1 << 26
 MODELS: Final = {"echo": ("text",), "talk": ("text", "audio"), "relay3": ("text", "audio")}
+LISTEN: Final = """\
+  listen:
+    deadline_s: 60
+    stages:
+      listener: {{pool: thinker, inputs: [{{from: input, mode: stream}}], bridge: script}}
+    outputs: {{text: listener}}
+"""
+"""One that reads input piece by piece."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +41,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[E2eMesh]:
     """Two orchestrators, and two replicas of every pool."""
     folder = tmp_path_factory.mktemp("detach")
     environment = {"XDG_CACHE_HOME": str(folder / "cache")}
-    file = one_mesh(folder, ECHO_TALK_RELAY, replicas=2)
+    file = one_mesh(folder, ECHO_TALK_RELAY + LISTEN, replicas=2)
     with running_mesh(file, folder, "--orchestrators", "2", environment=environment) as mesh:
         yield mesh
 
@@ -99,7 +107,7 @@ class Store:
     ) -> AsyncIterator[Holder]:
         """Let a gateway open a request."""
         text = script(**{"tokens": TOKENS, "each_ms": 15, "seed": SEED} | keys)
-        wants = [flag for name in MODELS[model] for flag in ("--modality", name)]
+        wants = [flag for name in MODELS.get(model, ("text",)) for flag in ("--modality", name)]
         async with self._program(
             "open", request_id, "--model", model, "--text", text, *wants, *flags
         ) as holder:
@@ -152,7 +160,7 @@ def whole(model: str, rows: list[dict[str, Any]]) -> None:
         else:
             sound += base64.b64decode(row.get("data", ""))
     assert text == words(TOKENS)
-    if "audio" in MODELS[model]:
+    if "audio" in MODELS.get(model, ()):
         assert sound == pcm(SEED, TOKENS * UNIT_SAMPLES)
 
 
@@ -170,6 +178,18 @@ async def test_the_next_gateway_goes_on_where_the_killed_one_had_committed(
     assert end["terminal"] == "COMPLETED"
     assert second.before[: len(first.rows)] == first.rows, "what a client was given is stored"
     whole(model, second.before + second.rows)
+    await store.mesh.settled()
+
+
+async def test_a_conversation_goes_on_once_its_input_is_whole(store: Store) -> None:
+    pieces = ("--pieces", str(TOKENS), "--pause-s", "0.3")
+    async with store.opened("listen", "spoken", *pieces) as first:
+        await first.said(1)
+        await first.kill()
+    async with store.taken_over("spoken") as second:
+        assert (await second.end())["terminal"] == "COMPLETED"
+    assert len(first.rows) < len(second.before + second.rows), "it was killed in the middle"
+    whole("listen", second.before + second.rows)
     await store.mesh.settled()
 
 

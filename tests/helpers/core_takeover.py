@@ -21,11 +21,12 @@ DETACH_S = 20.0
 class Detached(CoreStage):
     """A gateway on link 1 that opens `r1`, replicas, and other gateways that may take over."""
 
-    def __init__(self, model: str = "echo", *pools: str, deadline_s: float = 0.0) -> None:
+    def __init__(self, model: str = "echo", *pools: str, streamed: bool = False) -> None:
         super().__init__(CoreSettings(orchestrators=1), units=UNITS, mirrors=True)
         self.model = model
         self.links = [self.replica(pool)[0] for pool in pools or ("thinker",)]
-        self.opened = self.give(1, epoch=1, owner_since=0, deadline_s=deadline_s)
+        self.streamed = streamed
+        self.opened = self.give(1, epoch=1, owner_since=0)
 
     def give(
         self,
@@ -34,16 +35,15 @@ class Detached(CoreStage):
         epoch: int,
         owner_since: int = 1,
         lanes: Sequence[LaneJournal] = (),
-        detach_s: float = DETACH_S,
-        deadline_s: float = 0.0,
         body: str = "",
     ) -> list[fx.Effect]:
         """Let a gateway open it."""
         return self.do(
             ev.Opened(
-                link=link, slot=7, request_id="r1", epoch=epoch, deadline_left_s=deadline_s,
+                link=link, slot=7, request_id="r1", epoch=epoch, deadline_left_s=0.0,
                 request=make_request(self.model), body=body, journal=Journal(lanes=[*lanes]),
-                detach_s=detach_s, owner_since=owner_since,
+                detach_s=DETACH_S, owner_since=owner_since,
+                streamed=self.streamed,
             )
         )  # fmt: skip
 

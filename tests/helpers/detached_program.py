@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--deadline-s", type=float, default=60.0)
     parser.add_argument("--links", type=int, default=1, help="how many orchestrators to wait for")
     parser.add_argument("--pause-s", type=float, default=0.0, help="the consumer's, after a batch")
+    parser.add_argument("--pieces", type=int, default=0, help="of input that is said at once")
     parser.add_argument("--data", action="store_true", help="print bytes, beside their digest")
     return parser
 
@@ -89,10 +90,16 @@ async def _begin(gateway: DetachingGateway, given: argparse.Namespace) -> Detach
 
     if given.what == "take":
         return await gateway.detachables.take_over(given.request_id, keep=keep)
-    return await gateway.detachables.open(
+    opened = await gateway.detachables.open(
         _request(given), request_id=given.request_id, detach_s=given.detach_s, keep=keep,
-        deadline_s=given.deadline_s,
+        deadline_s=given.deadline_s, streamed=given.pieces > 0,
     )  # fmt: skip
+    if opened.input is not None:
+        for at in range(given.pieces):
+            await opened.input.room()
+            opened.input.append(f" w{at}")
+        opened.input.close()
+    return opened
 
 
 async def _follow(gateway: DetachingGateway, given: argparse.Namespace) -> None:

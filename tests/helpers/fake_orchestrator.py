@@ -38,6 +38,7 @@ class FakeRequest:
         self.deadline_left_s = opened.deadline_left_s
         self.detach_s = opened.detach_s
         self.owner_since = opened.owner_since
+        self.streamed = opened.streamed
         self.request: Request = request_from_proto(opened.request)
         self.aborted = asyncio.Event()
         self.sent_units = 0

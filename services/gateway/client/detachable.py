@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from services.gateway.client.exchange import Exchange
+from services.gateway.client.inputs import ExchangeInput
 from services.gateway.client.parties import Taken
 from services.gateway.core.detached import OwnerName, moved
 from services.gateway.store import RequestRow, RequestStore
@@ -64,6 +65,11 @@ class Detachable:
     def epoch(self) -> int:
         """The epoch under which this gateway has it, or had it last."""
         return self._row.epoch
+
+    @property
+    def input(self) -> ExchangeInput | None:
+        """Where its consumer gives its input piece by piece; what was taken over has all of it."""
+        return None if self._begun else self._exchange.input
 
     async def take(self) -> Taken:
         """Wait until something was committed, and take all of it; its credit goes back.

@@ -13,7 +13,7 @@ from services.gateway.client.orchestrators import Orchestrators
 from services.gateway.client.peers import Peer
 from services.gateway.store import RequestRow, RequestStore
 from services.gateway.translate import request_bytes, request_of
-from stagemesh.errors import MeshError, unsupported
+from stagemesh.errors import MeshError
 from stagemesh.media import Request
 from stagemesh.outcome import Outcome, Terminal, error_for
 
@@ -58,15 +58,15 @@ class Detachables:
 
         `keep` makes of rows what is stored with their positions, for whoever takes it over.
 
+        The input of a `streamed` one is given to it piece by piece; it outlives this gateway only
+        once that has ended.
+
         Raises:
-            MeshError: If none can take it, it is too large, its id is not new, or its input is
-                streamed.
+            MeshError: If none can take it, it is too large, or its id is not new.
             ValueError: If `detach_s` is not above zero.
         """
         if detach_s <= 0:
             raise ValueError("detach_s must be above zero")
-        if streamed:
-            raise unsupported("A request with streamed input cannot outlive its gateway yet.")
         orchestrators = self._orchestrators
         orchestrators.peer_for(request.model)  # Before anything is stored.
         sent = await orchestrators.put(request, request_id)
@@ -83,10 +83,11 @@ class Detachables:
                 request=request_bytes(request),
                 deadline_at_s=time.time() + (deadline_s or orchestrators.policy.deadline_max_s),
                 detach_s=detach_s,
+                streamed=streamed,
             )
             if not await self._store.create(row):
                 raise MeshError(error_for("conflict", "There is a request of this id already."))
-            exchange = orchestrators.exchange(sent, request_id)
+            exchange = orchestrators.exchange(sent, request_id, streamed=streamed)
             detachable = Detachable(exchange, self._store, row, keep)
             await self._start(exchange, peer, deadline_s)
         except BaseException:
@@ -168,7 +169,7 @@ class Detachables:
         # Before anything more can be committed.
         contents = await self._store.contents(request_id)
         exchange = orchestrators.exchange(
-            sent, request_id, begun=taken.lanes, revision=taken.revision
+            sent, request_id, begun=taken.lanes, revision=taken.revision, streamed=taken.streamed
         )
         detachable = Detachable(exchange, self._store, taken, keep, begun=True, contents=contents)
         left_s = max(_LEAST_S, taken.deadline_at_s - time.time())

@@ -30,6 +30,8 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     """By the wall clock, as all gateways know it."""
     detach_s: float
     """How long an owner keeps it without a gateway."""
+    streamed: bool = False
+    """Its input came piece by piece, and is not here."""
     lanes: tuple[LanePosition, ...] = ()
     """How far it is committed."""
     terminal: Terminal | None = None

@@ -37,6 +37,7 @@ _TABLES: Final = (
         request BLOB NOT NULL,
         deadline_at_s REAL NOT NULL,
         detach_s REAL NOT NULL,
+        streamed INTEGER NOT NULL,
         lanes TEXT NOT NULL,
         terminal TEXT,
         ended_at_s REAL
@@ -53,7 +54,7 @@ _TABLES: Final = (
 )
 _COLUMNS: Final = (
     "request_id, tenant, epoch, owner_id, owner_incarnation, owner_since, revision, request,"
-    " deadline_at_s, detach_s, lanes, terminal"
+    " deadline_at_s, detach_s, streamed, lanes, terminal"
 )
 _HELD: Final = "WHERE request_id = ? AND epoch = ? AND terminal IS NULL"
 _OVER: Final = "ended_at_s < ? OR deadline_at_s < ?"
@@ -248,7 +249,7 @@ def _read(file: sqlite3.Connection, request_id: str) -> RequestRow | None:
     if columns is None:
         return None
     name, tenant, epoch, owner_id, incarnation, since, revision, request, *rest = columns
-    deadline_at_s, detach_s, lanes, terminal = rest
+    deadline_at_s, detach_s, streamed, lanes, terminal = rest
     return RequestRow(
         request_id=name,
         tenant=tenant,
@@ -259,6 +260,7 @@ def _read(file: sqlite3.Connection, request_id: str) -> RequestRow | None:
         request=request,
         deadline_at_s=deadline_at_s,
         detach_s=detach_s,
+        streamed=bool(streamed),
         lanes=msgspec.json.decode(lanes, type=tuple[LanePosition, ...]),
         terminal=None if terminal is None else msgspec.json.decode(terminal, type=Terminal),
     )
@@ -269,7 +271,7 @@ def _values(row: RequestRow) -> tuple[object, ...]:
     return (
         row.request_id, row.tenant, row.epoch, row.owner.id, str(row.owner.incarnation),
         row.owner_since, row.revision, row.request, row.deadline_at_s, row.detach_s,
-        _json(row.lanes), None if row.terminal is None else _json(row.terminal),
+        row.streamed, _json(row.lanes), None if row.terminal is None else _json(row.terminal),
     )  # fmt: skip
 
 

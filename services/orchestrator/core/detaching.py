@@ -40,12 +40,14 @@ def detach(state: State, request: OpenRequest, standby: Standby) -> None:
 def unconfirmed(older: OpenRequest, event: Opened) -> list[Row] | None:
     """Give what a gateway that opens a request again has not got; None if it cannot go on here.
 
-    It goes on with a request that no other orchestrator has had, and that has no verdict.
+    It goes on with a request that no other orchestrator has had, that has no verdict, and whose
+    input was all given: how much of it came is known to nobody but the gateway that gave it.
     """
     standby = older.standby
     mine = event.owner_since and event.owner_since <= older.epoch < event.epoch
-    states = (RequestState.QUEUED, RequestState.RUNNING, RequestState.ORPHANED)
-    if standby is None or not mine or older.state not in states:
+    if standby is None or not mine or not older.input_ended:
+        return None
+    if not (standby.waiting or older.state in (RequestState.QUEUED, RequestState.RUNNING)):
         return None
     sent_to = {lane.number: lane.delivered for lane in older.lanes.values() if lane.visible}
     return standby.behind(event.journal.lanes, sent_to)
@@ -74,10 +76,11 @@ def reattach(
 def begins(plan: Plan, journal: Journal) -> bool:
     """Whether an owner without a request's own journal can go on from positions alone.
 
-    It can if nothing was given, or everything.
+    It can if everything was given, or nothing, and the input came whole.
     """
     ended = {lane.lane for lane in journal.lanes if lane.end is not None}
-    return ended >= plan.visible or not any(lane.next or lane.end for lane in journal.lanes)
+    nothing = not any(lane.next or lane.end for lane in journal.lanes)
+    return ended >= plan.visible or (nothing and not plan.streamed)
 
 
 def _hide(request: OpenRequest) -> None:

@@ -16,8 +16,9 @@ __all__ = ["drop", "hand_back", "orphan"]
 def orphan(state: State, request: OpenRequest) -> None:
     """Keep a request whose gateway is lost for a while: it starts nothing and gives nothing.
 
-    What a detachable one has running goes on, and what comes of it is kept. One that has its
-    verdict already is over: a gateway that comes back must not find it going on.
+    What a detachable one has running goes on, and what comes of it is kept, if its client gave all
+    of its input. One that has its verdict already is over: a gateway that comes back must not find
+    it going on.
     """
     if request.state is RequestState.STOPPING:
         drop(state, request, "The client is gone.", release=True)
@@ -25,11 +26,12 @@ def orphan(state: State, request: OpenRequest) -> None:
     request.move(RequestState.ORPHANED)
     state.note(request, Kind.ORPHANED)
     state.timers.cancel(request.end_timer)
-    standby = request.standby
+    standby = request.standby if request.input_ended else None
     wait_s = state.settings.orphan_s if standby is None else standby.detach_s
     request.end_timer = state.arm(wait_s, Due.ORPHAN, request)
-    state.admissions[request.plan.pipeline.name].set_apart(request)
     state.held.pop(request, None)
+    if standby is None or request.admitted_s is None:
+        state.admissions[request.plan.pipeline.name].set_apart(request)
     if standby is not None:
         detach(state, request, standby)
         return

@@ -295,8 +295,6 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     plan = state.door.enter(
         event.request, context_tokens=context_tokens, takes=takes, streamed=event.streamed
     )
-    if event.detach_s and plan.streamed:
-        raise unsupported("A streamed request cannot wait for another gateway.", param="detach_s")
     if event.owner_since and not begins(plan, event.journal):
         raise MeshError(error_for("link_lost", _OWNER_LOST))
     input_bytes = request_bytes(event.request)

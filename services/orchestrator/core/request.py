@@ -135,6 +135,11 @@ class OpenRequest:
         return self.client.mirrors and not (self.standby is not None and self.standby.taken_over)
 
     @property
+    def input_ended(self) -> bool:
+        """Whether its client gives nothing more."""
+        return self.intake is None or self.lanes[REQUEST_SOURCE].closed
+
+    @property
     def worked_for(self) -> bool:
         """Whether what comes of its attempts counts: somebody wants it, or will."""
         if self.state is RequestState.RUNNING:

@@ -344,8 +344,6 @@ async def test_what_cannot_be_opened_is_refused_typed(mesh: Mesh) -> None:
     gateway = await mesh.gateway(policy=ClientPolicy(open_bytes_max=60))
     with pytest.raises(ValueError, match="detach_s"):
         await begin(gateway, detach_s=0.0)
-    with pytest.raises(MeshError, match="streamed"):
-        await begin(gateway, streamed=True)
     with pytest.raises(MeshError, match="No request"):
         await go_on(gateway)
     await all_of(await begin(gateway))

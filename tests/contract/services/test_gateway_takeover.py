@@ -65,6 +65,21 @@ async def test_another_gateway_goes_on_where_the_last_one_had_committed(
     assert texts_of(await second.store.contents(ID)) == words(TOKENS)
 
 
+async def test_a_conversation_is_taken_over_without_its_input(mesh: Mesh) -> None:
+    await mesh.orchestrator(up_to(3))
+    first, second = await mesh.gateway(), await mesh.gateway()
+    detachable = await begin(first, streamed=True)
+    assert detachable.input is not None
+    detachable.input.append("hello")
+    detachable.input.close()
+    await text_until(detachable, 3)
+    await first.kill()
+    taken = await go_on(second)
+    assert taken.input is None
+    assert words(3) + (await all_of(taken))[0] == words(TOKENS)
+    assert [asked.streamed for asked in mesh.asked] == [True, True]
+
+
 async def test_who_took_it_over_goes_on_by_positions_at_its_own_re_drives_too(mesh: Mesh) -> None:
     """And at the owner that it has, if that one is there again, since only that one knows more."""
 

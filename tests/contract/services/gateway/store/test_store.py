@@ -29,7 +29,7 @@ FAILED = Terminal(outcome=Outcome.FAILED, error=error_for("replica_lost", retry_
 def row_of(request_id: str = "req_1", *, deadline_at_s: float = 1e12) -> RequestRow:
     return RequestRow(
         request_id=request_id, tenant="tenant", epoch=1, owner=FIRST, owner_since=1, revision="r1",
-        request=b"\x00\xff", deadline_at_s=deadline_at_s, detach_s=30.0,
+        request=b"\x00\xff", deadline_at_s=deadline_at_s, detach_s=30.0, streamed=True,
     )  # fmt: skip
 
 

@@ -158,6 +158,14 @@ def test_a_client_that_takes_the_last_of_it_never_ends_it() -> None:
     assert terminals(stage.wait(30.0)) == [(1, Outcome.FAILED, ErrorCode.SLOW_CONSUMER)]
 
 
+def test_one_that_has_its_verdict_goes_on_nowhere() -> None:
+    stage = Detached()
+    stage.rows(stage.links[0], stage.text(1, 0, "a"))
+    stage.do(ev.AbortAsked(link=1, slot=7, cause="asked"))
+    effects = stage.take_over(at(TEXT, 1))
+    assert (sent(effects), terminals(effects)) == ([], [(50, Outcome.FAILED, ErrorCode.LINK_LOST)])
+
+
 def test_a_failure_meanwhile_is_told_to_the_next_gateway() -> None:
     stage = Detached()
     (thinker,) = stage.links
@@ -307,22 +315,6 @@ def test_one_that_is_taken_over_twice_goes_on_each_time() -> None:
     stage.confirm(1, 1, link=50)
     stage.lose_gateway(50)
     assert sent(stage.take_over(at(TEXT, 1), link=51, epoch=3), 51) == [(7, 1, "b", False)]
-
-
-def test_streamed_input_cannot_wait_for_another_gateway() -> None:
-    stage = CoreStage(mirrors=True)
-    effects = stage.do(
-        ev.Opened(
-            link=1, slot=1, request_id="r1", epoch=1, deadline_left_s=0.0,
-            request=make_request("chatter"), body=None, streamed=True, detach_s=1.0,
-        )
-    )  # fmt: skip
-    (end,) = of_kind(effects, fx.EndRequest)
-    assert end.terminal.error is not None
-    assert (end.terminal.error.code, end.terminal.error.param) == (
-        ErrorCode.UNSUPPORTED,
-        "detach_s",
-    )
 
 
 def test_a_row_that_waits_on_the_old_link_is_not_changed() -> None:
