@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from services.orchestrator.core.moves import ATTEMPT_MOVES, REQUEST_MOVES
+from services.orchestrator.core.moves import ATTEMPT_MOVES, GROUP_MOVES, REQUEST_MOVES
 from tests.helpers.code import ROOT, parsed
 from tests.helpers.invariants import INVARIANTS
 from tools import mutants as tool
@@ -18,7 +18,7 @@ from tools.mutants import Mutant, fits, judge, mutants
 MUTANTS: Final = mutants()
 ROWS: Final = {
     f"{table.title} {move.source.name} {move.to.name}"
-    for table in (REQUEST_MOVES, ATTEMPT_MOVES)
+    for table in (REQUEST_MOVES, ATTEMPT_MOVES, GROUP_MOVES)
     for move in table.moves
 }
 

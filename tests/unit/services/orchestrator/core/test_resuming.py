@@ -133,3 +133,31 @@ def test_the_way_is_judged_by_the_replica_that_takes_it() -> None:
     (end,) = of_kind(stage.replica("thinker", RESTART)[1], fx.EndRequest)
     assert end.terminal.error is not None
     assert end.terminal.error.reason == "replica_lost"
+
+
+def test_who_waits_for_a_slot_waits_for_its_input_again_where_that_begins_again() -> None:
+    stage = CoreStage()
+    links = [stage.replica("thinker", ResumeContract.RESTART)[0] for _ in range(2)]
+    (first,) = of_kind(stage.open(make_request("rejoin"))[1], fx.SubmitAttempts)
+    stage.rows(first.link, CoreStage.text(1, 0, "a"))
+    (again,) = of_kind(stage.lose(first.link), fx.SubmitAttempts)
+    assert again.link in links
+    coder, effects = stage.replica("coder")
+    assert not of_kind(effects, fx.SubmitAttempts)
+    effects = stage.rows(again.link, CoreStage.text(1, 0, "b"))
+    assert [order.stage for order in of_kind(effects, fx.SubmitAttempts)] == [1]
+    (sent,) = [one for one in of_kind(effects, fx.SendRows) if one.link == coder]
+    assert [row.text for row in sent.rows] == ["b"]
+
+
+def test_who_had_enough_of_its_input_reads_it_again_where_that_begins_again() -> None:
+    stage = CoreStage()
+    for _ in range(2):
+        stage.replica("thinker", ResumeContract.RESTART)
+    coder, _ = stage.replica("coder", ResumeContract.RESTART)
+    (first,) = of_kind(stage.open(make_request("rejoin"))[1], fx.SubmitAttempts)
+    stage.rows(first.link, CoreStage.text(1, 0, "a"))
+    stage.rows(coder, CoreStage.text(1, 0, "early", stage=1, end=True))
+    (again,) = of_kind(stage.lose(first.link), fx.SubmitAttempts)
+    effects = stage.rows(again.link, CoreStage.text(1, 0, "b"))
+    assert [order.stage for order in of_kind(effects, fx.SubmitAttempts)] == [1]
