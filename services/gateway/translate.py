@@ -138,9 +138,9 @@ def abort_frame(slot: int, cause: str) -> link_pb2.Frame:
     return link_pb2.Frame(abort=link_pb2.Abort(slot=slot, cause=cause))
 
 
-def fence_frame(slot: int) -> link_pb2.Frame:
-    """Say that a slot means nothing here, or nothing any more."""
-    return link_pb2.Frame(fence=link_pb2.Fence(slot=slot, epoch=_NO_EPOCH))
+def fence_frame(slot: int, *, detach: bool = False) -> link_pb2.Frame:
+    """Say that a slot means nothing here, or nothing any more; with `detach` it may elsewhere."""
+    return link_pb2.Frame(fence=link_pb2.Fence(slot=slot, epoch=_NO_EPOCH, detach=detach))
 
 
 def handle_lost_frame(slot: int, handle_id: str) -> link_pb2.Frame:

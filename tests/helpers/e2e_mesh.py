@@ -145,14 +145,29 @@ class E2eMesh:
         return [found[name] for name in names]
 
     async def back(self, name: str, before: Mapping[str, Any], timeout_s: float = 40.0) -> float:
-        """Wait until a process that died lives again and is ready; give how long that took."""
+        """Wait until a process that died lives again and is ready; give how long that took.
+
+        If it is an orchestrator, every gateway has its links again, too.
+        """
         begun_s = time.monotonic()
 
         def again(now: dict[str, Any]) -> bool:
             return bool(now["state"] == "ready" and now["pid"] not in {None, before["pid"]})
 
         await until(lambda: self.one(name), again, timeout_s)
-        return time.monotonic() - begun_s
+        took_s = time.monotonic() - begun_s
+        if before["role"] == "orchestrator":
+            await until(self.links, lambda links: len(set(links)) == 1, timeout_s)
+        return took_s
+
+    async def links(self) -> list[int]:
+        """Give how many orchestrators there are, and how many each gateway is linked with."""
+        processes = self.processes()
+        there = sum(one["role"] == "orchestrator" for one in processes)
+        gateways = [one["address"] for one in processes if one["role"] == "gateway"]
+        async with httpx.AsyncClient() as client:
+            said = [(await client.get(f"http://{address}/ready")).json() for address in gateways]
+        return [there, *(one["links"] for one in said)]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
         """Send a signal to one process; give its id."""

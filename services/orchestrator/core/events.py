@@ -102,12 +102,14 @@ class InputsAppended(_Event, frozen=True, kw_only=True):
 class FenceRaised(_Event, frozen=True, kw_only=True):
     """A gateway told that a slot stands for nothing: its request is under another epoch.
 
-    The highest number there is means that the request is done, or was never known.
+    The highest number there is means that the request is done, or was never known; with `detach`,
+    that another gateway will come for it.
     """
 
     link: int
     slot: int
     epoch: int
+    detach: bool = False
 
 
 class AbortAsked(_Event, frozen=True, kw_only=True):

@@ -200,10 +200,13 @@ def orphan_due(state: State, request: OpenRequest) -> None:
 
 
 def fenced_by_client(state: State, event: FenceRaised) -> None:
-    """End a request that its gateway has given to another owner, or has no more."""
+    """End a request that its gateway has given to another owner, or has no more; or detach it."""
     client = state.clients.get(event.link)
     request = None if client is None else client.requests.get(event.slot)
-    if request is not None and event.epoch > request.epoch:
+    if request is not None and event.detach and request.standby is not None:
+        del request.client.requests[request.slot]
+        orphan(state, request)
+    elif request is not None and event.epoch > request.epoch:
         drop(state, request, "It was fenced.", release=event.epoch == _NO_EPOCH)
 
 

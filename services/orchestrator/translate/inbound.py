@@ -95,7 +95,12 @@ def gateway_event(link: int, frame: link_pb2.Frame) -> Event | None:
         case "handle_lost":
             return _handle_lost(link, frame.handle_lost)
         case "fence" if frame.fence.slot:  # The gateway has no such request, or not from here.
-            return FenceRaised(link=link, slot=frame.fence.slot, epoch=frame.fence.epoch)
+            return FenceRaised(
+                link=link,
+                slot=frame.fence.slot,
+                epoch=frame.fence.epoch,
+                detach=frame.fence.detach,
+            )
         case "fence" | "go_away" | "ping" | None:  # None is a kind that only a newer peer knows.
             return None
         case other:

@@ -1517,11 +1517,16 @@ class Fence(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     HANDLE_IDS_FIELD_NUMBER: _builtins.int
+    DETACH_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Either the request, or the slot of a late row."""
     slot: _builtins.int
     epoch: _builtins.int
     """2^32 - 1 where the request is unknown or done."""
+    detach: _builtins.bool
+    """With a slot: the gateway gives a detachable request up and does not end it. It waits for
+    another gateway, as if this one were lost.
+    """
     @_builtins.property
     def handle_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Handles of the request that the sender wants to keep under its epoch."""
@@ -1533,10 +1538,11 @@ class Fence(_message.Message):
         slot: _builtins.int = ...,
         epoch: _builtins.int = ...,
         handle_ids: _abc.Iterable[_builtins.str] | None = ...,
+        detach: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "handle_ids", b"handle_ids", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detach", b"detach", "epoch", b"epoch", "handle_ids", b"handle_ids", "request_id", b"request_id", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
