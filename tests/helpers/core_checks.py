@@ -256,7 +256,7 @@ class Checks:
         assert effect.attempt > request.tried.get(key, 0), "attempts go up"
         request.tried[key] = effect.attempt
         assert all(split_lane(lane).stage == effect.stage for lane in role.lanes)
-        if request.mirrors:
+        if request.mirrors and not request.taken_over:
             placed = request.journal.placed[key]
             assert (placed.attempt, placed.incarnation) == (effect.attempt, effect.link)
         for number in role.lanes:

@@ -10,19 +10,31 @@ from stagemesh.media import Modality, lane_of
 from stagemesh.outcome import ErrorCode, Outcome
 from tests.helpers.core_stage import END, CoreStage, make_request, of_kind
 
-__all__ = ["BYTES", "DETACH_S", "TEXT", "UNITS", "Detached", "at", "sent", "terminals"]
+__all__ = [
+    "BYTES",
+    "DETACH_S",
+    "TEXT",
+    "TOMBSTONE_S",
+    "UNITS",
+    "Detached",
+    "at",
+    "sent",
+    "terminals",
+]
 
 TEXT = lane_of(0, 0, Modality.TEXT)
 SOUND = lane_of(1, 0, Modality.AUDIO)
 UNITS, BYTES = 8, 1 << 20
-DETACH_S = 20.0
+DETACH_S, TOMBSTONE_S = 20.0, 5.0
 
 
 class Detached(CoreStage):
     """A gateway on link 1 that opens `r1`, replicas, and other gateways that may take over."""
 
     def __init__(self, model: str = "echo", *pools: str, streamed: bool = False) -> None:
-        super().__init__(CoreSettings(orchestrators=1), units=UNITS, mirrors=True)
+        super().__init__(
+            CoreSettings(orchestrators=1, tombstone_s=TOMBSTONE_S), units=UNITS, mirrors=True
+        )
         self.model = model
         self.links = [self.replica(pool)[0] for pool in pools or ("thinker",)]
         self.streamed = streamed

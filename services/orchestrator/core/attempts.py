@@ -228,7 +228,7 @@ def _drop_handle(state: State, replica: Replica, handle: Handle) -> None:
             ReleaseHandles(
                 link=replica.link,
                 request_id=handle.request_id,
-                epoch=known.epoch,
+                epoch=known.work_epoch,
                 handle_ids=(handle.handle_id,),
             )
         )

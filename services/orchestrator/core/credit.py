@@ -13,6 +13,7 @@ from stagemesh.link.core import NO_SOURCE, Grant
 __all__ = ["accept_inputs", "close_feeds", "pump_feed", "settle", "took"]
 
 _RUNNING: Final = RequestState.RUNNING
+_ORPHANED: Final = RequestState.ORPHANED
 
 
 def settle(state: State, lane: Lane) -> None:
@@ -20,6 +21,9 @@ def settle(state: State, lane: Lane) -> None:
     if lane.intake is not None:
         _settle_input(state, lane, lane.intake)
         return
+    attempt = lane.attempt
+    if lane.unfed and attempt is not None and attempt.group.request.state is _ORPHANED:
+        return  # Who is to read it cannot begin, so no more is kept for that than its window.
     units, size = lane.settle()
     if units or size:
         took(state, lane, units, size)

@@ -6,12 +6,12 @@ not know which gateway it is for.
 """
 
 from services.orchestrator.core import holding
-from services.orchestrator.core.effects import AnswerUnknown, DropRequest
-from services.orchestrator.core.ending import admit, stop
+from services.orchestrator.core.credit import settle
+from services.orchestrator.core.ending import admit, leave_client, stop
 from services.orchestrator.core.events import Opened
 from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import RequestState
-from services.orchestrator.core.outputs import give_rows, hold_back
+from services.orchestrator.core.outputs import give_rows
 from services.orchestrator.core.placing import placement_due
 from services.orchestrator.core.plan import Plan
 from services.orchestrator.core.request import Client, OpenRequest, Standing
@@ -23,17 +23,17 @@ from stagemesh.outcome import Outcome, Terminal, error_for
 __all__ = ["begins", "detach", "reattach", "unconfirmed"]
 
 
-def detach(state: State, request: OpenRequest, standby: Standby) -> None:
+def detach(state: State, request: OpenRequest) -> None:
     """Let a request wait for a gateway: what comes for its client is kept as far as credit goes."""
-    standby.waiting = True
     request.sender = ParkedSender(request.sender.release())
     request.stuck_since_s = None
     state.timers.cancel(request.slow_timer)
     request.slow_timer = None
     for group in request.groups:
-        group.ticket = None
-        state.timers.cancel(group.timer)
-        group.timer = None
+        group.ticket = group.refused_s = None
+        for timer in (group.timer, group.join_timer):
+            state.timers.cancel(timer)
+        group.timer = group.join_timer = None
     _hide(request)
 
 
@@ -47,7 +47,7 @@ def unconfirmed(older: OpenRequest, event: Opened) -> list[Row] | None:
     mine = event.owner_since and event.owner_since <= older.epoch < event.epoch
     if standby is None or not mine or not older.input_ended:
         return None
-    if not (standby.waiting or older.state in (RequestState.QUEUED, RequestState.RUNNING)):
+    if older.state not in (RequestState.QUEUED, RequestState.RUNNING, RequestState.ORPHANED):
         return None
     sent_to = {lane.number: lane.delivered for lane in older.lanes.values() if lane.visible}
     return standby.behind(event.journal.lanes, sent_to)
@@ -57,12 +57,14 @@ def reattach(
     state: State, request: OpenRequest, event: Opened, client: Client, rows: list[Row]
 ) -> None:
     """Give a request to another gateway, which is sent what it has not got."""
-    _leave(state, request)
+    why = "Another gateway took it over."
+    terminal = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost", why))
+    leave_client(state, request, terminal, tell=True)
     _hide(request)
     request.client, request.slot, request.epoch = client, event.slot, event.epoch
     request.body = event.body  # Its large parts lie at this gateway now.
     client.requests[event.slot] = request
-    state.note(request, Kind.OPENED, cause="Another gateway took it over.")
+    state.note(request, Kind.OPENED, cause=why)
     state.counts.reattached += 1
     if request.state is RequestState.ORPHANED:
         _go_on(state, request)
@@ -89,18 +91,6 @@ def _hide(request: OpenRequest) -> None:
         lane.mirrored = False
 
 
-def _leave(state: State, request: OpenRequest) -> None:
-    """Take a request from its gateway, and tell that if it is there."""
-    link, slot = request.client.link, request.slot
-    if request.client.requests.pop(slot, None) is not None:
-        state.orders.to_client(AnswerUnknown(link=link, slot=slot))
-    why = "Another gateway took it over."
-    terminal = Terminal(outcome=Outcome.CANCELLED, error=error_for("link_lost", why))
-    state.orders.to_client(
-        DropRequest(link=link, slot=slot, request_id=request.request_id, terminal=terminal)
-    )
-
-
 def _send_again(state: State, request: OpenRequest, standby: Standby, rows: list[Row]) -> None:
     """Send what was sent and not confirmed, whatever the credit; then what waits, by it."""
     waiting = request.sender.release()
@@ -116,10 +106,7 @@ def _send_again(state: State, request: OpenRequest, standby: Standby, rows: list
     for row in waiting:
         row.slot = request.slot
         given += request.sender.offer(row)
-    request.stuck_since_s = None
     give_rows(state, request, given)
-    if request.held:
-        hold_back(state, request)
 
 
 def _go_on(state: State, request: OpenRequest) -> None:
@@ -137,4 +124,8 @@ def _go_on(state: State, request: OpenRequest) -> None:
     for group in request.groups:
         if group.standing is Standing.PENDING:
             state.timers.cancel(group.timer)
+            group.pending_s = state.now_s
             placement_due(state, group)
+    for lane in request.lanes.values():
+        if not lane.direct:
+            settle(state, lane)

@@ -5,7 +5,13 @@ from typing import Final, NamedTuple
 from services.orchestrator.core import interactions
 from services.orchestrator.core.admission import Admission
 from services.orchestrator.core.credit import close_feeds
-from services.orchestrator.core.effects import AbortAttempt, EndRequest, ReleaseHandles
+from services.orchestrator.core.effects import (
+    AbortAttempt,
+    AnswerUnknown,
+    DropRequest,
+    EndRequest,
+    ReleaseHandles,
+)
 from services.orchestrator.core.history import Kind
 from services.orchestrator.core.intake import Turn
 from services.orchestrator.core.moves import AttemptState, RequestState
@@ -38,6 +44,7 @@ __all__ = [
     "fail_or_reject",
     "finish_stopped",
     "forget",
+    "leave_client",
     "let_go",
     "release_handles",
     "set_aside",
@@ -273,6 +280,18 @@ def _close_lanes(state: State, request: OpenRequest) -> None:
             rows.append(Row(request.slot, lane.number, lane.cursor.next, 0, end=end))
 
 
+def leave_client(
+    state: State, request: OpenRequest, terminal: Terminal, *, tell: bool = False
+) -> None:
+    """Take a request from its client without an end; with `tell`, it hears that it is gone."""
+    link, slot = request.client.link, request.slot
+    if request.client.requests.pop(slot, None) is not None and tell:
+        state.orders.to_client(AnswerUnknown(link=link, slot=slot))
+    state.orders.to_client(
+        DropRequest(link=link, slot=slot, request_id=request.request_id, terminal=terminal)
+    )
+
+
 def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: bool = True) -> None:
     """Drop every trace of a request but its tombstone and its last view.
 
@@ -287,7 +306,7 @@ def forget(state: State, request: OpenRequest, terminal: Terminal, *, release: b
     why = "" if terminal.error is None else terminal.error.message
     state.note(request, Kind.DONE, state=terminal.outcome.name, cause=why)
     aborted = terminal.error is not None and terminal.error.code is ErrorCode.ABORTED
-    state.bury(request.request_id, epoch=request.epoch, aborted=aborted)
+    state.bury(request, aborted=aborted)
     state.remember(view_request(request, state.now_s, terminal))
     state.held.pop(request, None)
     if release:

@@ -91,6 +91,7 @@ def _set_back(state: State, request: OpenRequest, lane: Lane, pos: int, error: E
         request.lanes_left += 1
         state.timers.cancel(request.end_timer)
         request.end_timer = None
+    request.stuck_since_s = None  # Its client has done all that it could.
     _stop_making(state, _maker_of(request, lane), lane, error)
     lane.cursor, lane.finish = Cursor(pos), None
     lane.delivered = min(lane.delivered, pos)

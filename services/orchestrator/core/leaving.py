@@ -1,8 +1,8 @@
 """How requests end of which the client hears nothing more from here."""
 
 from services.orchestrator.core.detaching import detach
-from services.orchestrator.core.effects import DropRequest, HandBackRequest
-from services.orchestrator.core.ending import forget, set_aside, stop_groups
+from services.orchestrator.core.effects import HandBackRequest
+from services.orchestrator.core.ending import forget, leave_client, set_aside, stop_groups
 from services.orchestrator.core.history import Kind
 from services.orchestrator.core.moves import RequestState
 from services.orchestrator.core.request import OpenRequest
@@ -26,14 +26,16 @@ def orphan(state: State, request: OpenRequest) -> None:
     request.move(RequestState.ORPHANED)
     state.note(request, Kind.ORPHANED)
     state.timers.cancel(request.end_timer)
-    standby = request.standby if request.input_ended else None
+    if not request.input_ended:
+        request.standby = None  # How much of its input came, no other gateway knows.
+    standby = request.standby
     wait_s = state.settings.orphan_s if standby is None else standby.detach_s
     request.end_timer = state.arm(wait_s, Due.ORPHAN, request)
     state.held.pop(request, None)
     if standby is None or request.admitted_s is None:
         state.admissions[request.plan.pipeline.name].set_apart(request)
     if standby is not None:
-        detach(state, request, standby)
+        detach(state, request)
         return
     for lane in request.lanes.values():
         lane.clear()
@@ -52,31 +54,32 @@ def hand_back(state: State, request: OpenRequest) -> None:
     state.orders.to_client(
         HandBackRequest(link=request.client.link, slot=request.slot, request_id=request.request_id)
     )
-    _leave(state, request, _terminal("It was handed back."), release=False)
+    request.client.requests.pop(request.slot, None)
+    terminal = Terminal(
+        outcome=Outcome.CANCELLED, error=error_for("link_lost", "It was handed back.")
+    )
+    _leave(state, request, terminal, release=False)
 
 
 def drop(
-    state: State, request: OpenRequest, why: str, *, release: bool, reason: str = "link_lost"
+    state: State,
+    request: OpenRequest,
+    why: str,
+    *,
+    release: bool,
+    reason: str = "link_lost",
+    tell: bool = False,
 ) -> None:
-    """End a request silently; its payloads are released unless another owner may have them."""
-    terminal = _terminal(why, reason)
-    state.orders.to_client(
-        DropRequest(
-            link=request.client.link,
-            slot=request.slot,
-            request_id=request.request_id,
-            terminal=terminal,
-        )
-    )
+    """End a request silently; its payloads are released unless another owner may have them.
+
+    With `tell` its client hears that it is gone from here.
+    """
+    terminal = Terminal(outcome=Outcome.CANCELLED, error=error_for(reason, why))
+    leave_client(state, request, terminal, tell=tell)
     _leave(state, request, terminal, release=release)
 
 
-def _terminal(why: str, reason: str = "link_lost") -> Terminal:
-    return Terminal(outcome=Outcome.CANCELLED, error=error_for(reason, why))
-
-
 def _leave(state: State, request: OpenRequest, terminal: Terminal, *, release: bool) -> None:
-    request.client.requests.pop(request.slot, None)
     stop_groups(state, request, "given up")
     for group in request.groups:
         for attempt in group.attempts:

@@ -1,6 +1,6 @@
 """Clients come, open requests, abort them, and go."""
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from services.orchestrator.core import holding
@@ -33,7 +33,7 @@ from services.orchestrator.core.takeover import fence_workers, fits, take_over
 from services.orchestrator.core.timers import Due
 from services.orchestrator.core.views import RequestView
 from stagemesh.control import ControlKind
-from stagemesh.errors import MeshError, unsupported
+from stagemesh.errors import MeshError, invalid, unsupported
 from stagemesh.outcome import ErrorCode, ErrorInfo, Outcome, Terminal, error_for
 from stagemesh.pipeline import ReplicaChoice
 
@@ -79,7 +79,7 @@ def open_request(state: State, event: Opened) -> None:
         reattach(state, older, event, client, rows)
         return
     if older is not None and event.epoch > older.epoch:
-        drop(state, older, "It was opened again.", release=False)
+        drop(state, older, "It was opened again.", release=False, tell=True)
     try:
         plan, input_bytes = _checked(state, event)
     except MeshError as error:
@@ -173,12 +173,12 @@ def abort_by_id(state: State, event: RequestAbortAsked) -> None:
         state.refuse(event.request_id, event.tenant)
     elif event.tenant not in ("", request.tenant):
         return
-    elif request.state is RequestState.ORPHANED:
+    elif request.state is RequestState.ORPHANED and not request.worked_for:
         drop(state, request, "It was aborted.", release=True, reason="aborted")
     else:
         verdict = Verdict(Outcome.CANCELLED, _aborted(event.cause))
         stop(state, request, verdict, event.cause, partials=event.partials)
-        state.bury(event.request_id, epoch=request.epoch, aborted=True)
+        state.bury(request, aborted=True)
 
 
 def lose_client(state: State, link: int) -> None:
@@ -245,7 +245,10 @@ def drain_due(state: State) -> None:
     """End what still runs."""
     state.drain_timer = None
     for request in list(state.requests.values()):
-        fail(state, request, error_for("draining"))
+        if request.state is RequestState.ORPHANED:
+            drop(state, request, "The process is being stopped.", release=True)
+        else:
+            fail(state, request, error_for("draining"))
 
 
 def deadline_due(state: State, request: OpenRequest) -> None:
@@ -298,6 +301,8 @@ def _checked(state: State, event: Opened) -> tuple[Plan, int]:
     plan = state.door.enter(
         event.request, context_tokens=context_tokens, takes=takes, streamed=event.streamed
     )
+    if not 0.0 <= event.detach_s < inf:
+        raise invalid("detach_s must be a number of seconds.", param="detach_s")
     if event.owner_since and not begins(plan, event.journal):
         raise MeshError(error_for("link_lost", _OWNER_LOST))
     input_bytes = request_bytes(event.request)

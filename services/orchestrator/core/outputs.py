@@ -32,7 +32,7 @@ from services.orchestrator.core.timers import Due
 from stagemesh.link.core import NO_SOURCE, Grant, Row, Step, row_cost
 from stagemesh.outcome import End, FinishReason, error_for
 
-__all__ = ["end_segments", "give_rows", "grant_client", "hold_back", "take_rows"]
+__all__ = ["end_segments", "give_rows", "grant_client", "take_rows", "watch_client"]
 
 SHOWN_MAX: Final = 1024
 
@@ -79,11 +79,9 @@ def _pass_on(state: State, attempt: Attempt, lane: Lane, row: Row) -> None:
     if not request.sender.offer(row):
         lane.taken_units += units
         lane.taken_bytes += size
-        hold_back(state, request)
+        watch_client(state, request)
         return
-    state.orders.client_rows(request.client.link).append(row)
-    if request.standby is not None:
-        request.standby.sent(row)
+    _show(state, request, row)
     lane.delivered += row.units
     totals = attempt.meter.took(units, size)
     over = row.end is not None or row.segment_end
@@ -182,14 +180,12 @@ def _route(state: State, request: OpenRequest, lane: Lane, row: Row) -> None:
         if request.first_output_s is None:
             _note_first(state, request)
         if request.sender.offer(row):
-            state.orders.client_rows(request.client.link).append(row)
-            if request.standby is not None:
-                request.standby.sent(row)
+            _show(state, request, row)
             lane.delivered += row.units
             lane.passed_units += units
             lane.passed_bytes += size
         else:
-            hold_back(state, request)
+            watch_client(state, request)
             if lane.gated:
                 return
     elif lane.mirrored:
@@ -228,12 +224,25 @@ def _overrun(state: State, request: OpenRequest, lane: Lane) -> None:
         fail(state, request, attempt.error(reason) if attempt is not None else error_for(reason))
 
 
-def hold_back(state: State, request: OpenRequest) -> None:
-    """Note that rows wait for the client; it has `slow_s` to take some."""
-    if request.stuck_since_s is None:
+def _show(state: State, request: OpenRequest, row: Row) -> None:
+    """Send the client a row for which there is credit."""
+    state.orders.client_rows(request.client.link).append(row)
+    if request.standby is not None:
+        request.standby.sent(row)
+
+
+def watch_client(state: State, request: OpenRequest, *, moved: bool = False) -> None:
+    """Note whether its client has to do something, and since when it has done nothing of it.
+
+    It has to give credit for what waits, and to confirm what it has been given where that is all.
+    """
+    waits = request.held or (not request.lanes_left and bool(request.standby))
+    if not waits:
+        request.stuck_since_s = None
+    elif moved or request.stuck_since_s is None:
         request.stuck_since_s = state.now_s
-        if request.slow_timer is None:
-            request.slow_timer = state.arm(state.settings.slow_s, Due.SLOW_CLIENT, request)
+    if waits and request.slow_timer is None:
+        request.slow_timer = state.arm(state.settings.slow_s, Due.SLOW_CLIENT, request)
 
 
 def grant_client(state: State, request: OpenRequest, grant: Grant) -> None:
@@ -250,18 +259,15 @@ def _confirm(state: State, request: OpenRequest, standby: Standby, grant: Grant)
     client = request.client
     units, size = grant.units - client.window_units, grant.bytes - client.window_bytes
     if standby.confirm(units, size):
-        if request.stuck_since_s is not None:
-            request.stuck_since_s = state.now_s
+        watch_client(state, request, moved=True)
         if not request.lanes_left:
             state.touch(request)
 
 
 def give_rows(state: State, request: OpenRequest, rows: list[Row]) -> None:
     """Send the client rows that waited for its credit, and settle them."""
-    state.orders.client_rows(request.client.link).extend(rows)
     for row in rows:
-        if request.standby is not None:
-            request.standby.sent(row)
+        _show(state, request, row)
         lane = request.lanes[row.lane]
         lane.delivered += row.units
         units, size = row_cost(row)
@@ -274,7 +280,7 @@ def give_rows(state: State, request: OpenRequest, rows: list[Row]) -> None:
             _feed_on(state, request, lane, row)
             state.touch(request)
         settle(state, lane)
-    request.stuck_since_s = state.now_s if request.held else None
+    watch_client(state, request, moved=True)
     if not request.lanes_left:
         state.touch(request)
 

@@ -142,9 +142,8 @@ class OpenRequest:
     @property
     def worked_for(self) -> bool:
         """Whether what comes of its attempts counts: somebody wants it, or will."""
-        if self.state is RequestState.RUNNING:
-            return True
-        return self.standby is not None and self.standby.waiting
+        orphaned = self.state is RequestState.ORPHANED and self.standby is not None
+        return self.state is RequestState.RUNNING or orphaned
 
     @property
     def measured_bytes(self) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from services.orchestrator.core.ending import complete, drop_group, fail, finish_stopped, stop
 from services.orchestrator.core.flow import Lane
 from services.orchestrator.core.moves import AttemptState, RequestState
-from services.orchestrator.core.outputs import end_segments, hold_back
+from services.orchestrator.core.outputs import end_segments, watch_client
 from services.orchestrator.core.placing import pend, redrive
 from services.orchestrator.core.plan import RolePlan
 from services.orchestrator.core.request import Group, Loss, OpenRequest, Standing, Verdict
@@ -46,7 +46,7 @@ def advance(state: State, request: OpenRequest) -> None:
         rest(state, request, intake)
     if not request.lanes_left and not request.held:
         if request.standby:
-            hold_back(state, request)  # Until it is confirmed that the gateway has all of it.
+            watch_client(state, request)  # Until it is confirmed that the gateway has all of it.
         else:
             _end(state, request)
 

@@ -17,15 +17,13 @@ class Standby:
     unit more than its row costs, so that a bare one is confirmed too.
     """
 
-    __slots__ = ("_bytes", "_rows", "_units", "detach_s", "taken_over", "waiting")
+    __slots__ = ("_bytes", "_rows", "_units", "detach_s", "taken_over")
 
     def __init__(self, detach_s: float, *, taken_over: bool = False) -> None:
         self.detach_s = detach_s
         """How long it waits for a gateway."""
         self.taken_over = taken_over
         """Its gateway has no journal, only what the client was given."""
-        self.waiting = False
-        """Its gateway is lost, and it waits for the next."""
         self._rows: deque[tuple[int, int, Row]] = deque()
         self._units = 0
         self._bytes = 0

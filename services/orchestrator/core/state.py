@@ -142,9 +142,15 @@ class State:
         pools = self.pools.values()
         return [*(p.tickets for p in pools), *(r.tickets for r in self.replicas.values())]
 
-    def bury(self, request_id: str, *, epoch: int, aborted: bool) -> None:
+    def bury(self, request: OpenRequest, *, aborted: bool) -> None:
         """Leave a tombstone."""
-        self.tombstones.put(request_id, epoch=epoch, aborted=aborted, now_s=self.now_s)
+        self.tombstones.put(
+            request.request_id,
+            epoch=request.epoch,
+            aborted=aborted,
+            now_s=self.now_s,
+            work_epoch=request.work_epoch,
+        )
         self._sweep_at(self.now_s + self.settings.tombstone_s)
 
     def refuse(self, request_id: str, tenant: str) -> None:

@@ -37,7 +37,7 @@ def submit(state: State, first: Group, replica: Replica) -> None:
         replica.progress_s = state.now_s
     number = 1 + max(group.numbers_used for group in groups)
     attempts = [attempt for group in groups for attempt in _bind(state, group, replica, number)]
-    if request.client.mirrors:
+    if request.mirrored:
         _tell_gateway(state, request, attempts)
     state.orders.to_worker(_submission(state, request, groups, attempts, number))
     for group in groups:

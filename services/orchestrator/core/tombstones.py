@@ -7,11 +7,15 @@ __all__ = ["Tombstone", "Tombstones"]
 
 
 class Tombstone(NamedTuple):
-    """The highest epoch seen of a request, and whether it was aborted by its id."""
+    """The highest epoch seen of a request, and whether it was aborted by its id.
+
+    `work_epoch` is the one under which workers know what they keep for it.
+    """
 
     epoch: int
     aborted: bool
     until_s: float
+    work_epoch: int = 0
 
 
 class Tombstones:
@@ -25,12 +29,14 @@ class Tombstones:
     def __len__(self) -> int:
         return len(self._stones)
 
-    def put(self, request_id: str, *, epoch: int, aborted: bool, now_s: float) -> None:
+    def put(
+        self, request_id: str, *, epoch: int, aborted: bool, now_s: float, work_epoch: int = 0
+    ) -> None:
         """Remember a request; an abort is not forgotten by what follows it."""
         old = self._stones.pop(request_id, None)
         if old is not None:
             epoch, aborted = max(epoch, old.epoch), aborted or old.aborted
-        self._stones[request_id] = Tombstone(epoch, aborted, now_s + self._keep_s)
+        self._stones[request_id] = Tombstone(epoch, aborted, now_s + self._keep_s, work_epoch)
         if len(self._stones) > self._count_max:
             self._stones.popitem(last=False)
 

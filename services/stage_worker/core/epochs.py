@@ -1,5 +1,7 @@
 """Who may speak for a request: the highest epoch that was seen of it."""
 
+from collections.abc import Collection
+
 from services.stage_worker.core import effects as do
 from services.stage_worker.core import events as seen
 from services.stage_worker.core.fences import Fences
@@ -23,8 +25,15 @@ class Epochs:
         self._orders.add(do.SendFenced(link=link, request_id=request_id, epoch=epoch))
         return False
 
-    def claim(self, event: seen.FenceRaised) -> None:
-        """Keep the payloads that a new owner asks for, and let it know which are here."""
+    def claim(self, event: seen.FenceRaised, links: Collection[int]) -> None:
+        """Keep the payloads that a new owner asks for, and let it know which are here.
+
+        Those that had it before, on these links, are told: they may wait for it for long.
+        """
+        for link in sorted(set(links) - {event.link}):
+            self._orders.add(
+                do.SendFenced(link=link, request_id=event.request_id, epoch=event.epoch)
+            )
         if event.handle_ids:
             self._orders.add(
                 do.ClaimPayloads(

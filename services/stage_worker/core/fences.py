@@ -10,7 +10,7 @@ FENCES_MAX: Final = 100_000
 
 FENCE_S: Final = 30.0
 """How long it remembers one of which it hears nothing more: longer than an owner that is cut off
-can go on, which is `peer_lost_s + orphan_s`."""
+can begin anything, which is `peer_lost_s`, and then go on, which is `orphan_s`."""
 
 Item = TypeVar("Item", bound=Hashable)
 

@@ -280,12 +280,10 @@ class StageWorker:
     def _fence_raised(self, event: seen.FenceRaised, now_s: float) -> None:
         if not self._epochs.admit(event.link, event.request_id, event.epoch, now_s):
             return
-        for attempt in self._attempts.of_request(event.request_id):
-            # Who asked for a stop may still be there, and holds an engine slot until it is told.
-            stopping = attempt.state is State.STOPPING
-            if attempt.submission.epoch < event.epoch and not stopping:
-                self._abandon(attempt, now_s)
-        self._epochs.claim(event)
+        attempts = self._attempts.below(event.request_id, event.epoch)
+        self._epochs.claim(event, {one.link for one in attempts if one.state is State.RUNNING})
+        for attempt in attempts:
+            self._abandon(attempt, now_s)
 
     # What operators do.
 

@@ -97,6 +97,17 @@ class AttemptTable:
         """Find the open attempts of a request."""
         return [a for a in self._by_slot.values() if a.submission.request_id == request_id]
 
+    def below(self, request_id: str, epoch: int) -> list[Attempt]:
+        """Find those of lower epochs that were not told to stop.
+
+        Who asked for a stop may still be there, and holds an engine slot until it is told.
+        """
+        return [
+            attempt
+            for attempt in self.of_request(request_id)
+            if attempt.submission.epoch < epoch and attempt.state is not State.STOPPING
+        ]
+
     def of_link(self, link: int) -> list[Attempt]:
         """Find the open attempts of a link."""
         return [attempt for attempt in self._by_slot.values() if attempt.link == link]

@@ -9,7 +9,17 @@ from services.orchestrator.core.contracts import ResumeContract
 from stagemesh.link.core import Grant, Row
 from stagemesh.outcome import ErrorCode, Outcome, Terminal, error_for
 from tests.helpers.core_stage import CoreStage, make_request, of_kind
-from tests.helpers.core_takeover import BYTES, DETACH_S, TEXT, UNITS, Detached, at, sent, terminals
+from tests.helpers.core_takeover import (
+    BYTES,
+    DETACH_S,
+    TEXT,
+    TOMBSTONE_S,
+    UNITS,
+    Detached,
+    at,
+    sent,
+    terminals,
+)
 
 
 @pytest.mark.invariant("ORCH-INV-210")
@@ -88,6 +98,7 @@ def test_credit_that_crosses_stages_goes_on_meanwhile() -> None:
     stage = Detached("rejoin", "thinker", "coder", "mixer")
     thinker, coder, _ = stage.links
     stage.rows(thinker, stage.text(1, 0, "a"))
+    stage.rows(coder, stage.text(1, 0, "b", stage=1))  # So that the mixer runs too.
     stage.lose_gateway()
     effects = stage.rows(thinker, *(stage.text(1, pos, "a") for pos in range(1, 40)))
     assert [len(one.rows) for one in of_kind(effects, fx.SendRows) if one.link == coder] == [39]
@@ -164,6 +175,7 @@ def test_one_that_has_its_verdict_goes_on_nowhere() -> None:
     stage.do(ev.AbortAsked(link=1, slot=7, cause="asked"))
     effects = stage.take_over(at(TEXT, 1))
     assert (sent(effects), terminals(effects)) == ([], [(50, Outcome.FAILED, ErrorCode.LINK_LOST)])
+    assert [one.link for one in of_kind(effects, fx.AnswerUnknown)] == [1]
 
 
 def test_a_failure_meanwhile_is_told_to_the_next_gateway() -> None:
@@ -247,8 +259,13 @@ def test_it_waits_so_long_as_was_asked_and_no_longer() -> None:
 def test_an_aborted_one_is_told_so_to_the_next_gateway() -> None:
     stage = Detached()
     stage.lose_gateway()
-    stage.do(ev.RequestAbortAsked(request_id="r1", cause="asked"))
-    assert terminals(stage.take_over()) == [(50, Outcome.CANCELLED, ErrorCode.ABORTED)]
+    (abort,) = of_kind(
+        stage.do(ev.RequestAbortAsked(request_id="r1", cause="asked")), fx.AbortAttempt
+    )
+    assert abort.link == stage.links[0]
+    stage.wait(TOMBSTONE_S)
+    stage.take_over()
+    assert terminals(stage.wait(1.0)) == [(50, Outcome.CANCELLED, ErrorCode.ABORTED)]
 
 
 @pytest.mark.invariant("ORCH-INV-212")

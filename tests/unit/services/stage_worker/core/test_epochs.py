@@ -31,5 +31,5 @@ def test_payloads_obey_the_newest_owner_only() -> None:
 
 def test_a_fence_without_handles_claims_nothing() -> None:
     orders = Orders()
-    Epochs(orders).claim(seen.FenceRaised(link=1, request_id="a", epoch=2))
+    Epochs(orders).claim(seen.FenceRaised(link=1, request_id="a", epoch=2), {1})
     assert orders.take() == []

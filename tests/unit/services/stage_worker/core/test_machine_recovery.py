@@ -39,6 +39,15 @@ def test_a_fence_silences_lower_epochs_without_a_word() -> None:
     assert [type(effect) for effect in effects] == [do.AbortEngine, do.ForgetAttempt]
 
 
+def test_a_fence_is_told_to_who_had_the_request() -> None:
+    """It may be without a gateway, and wait for one for long."""
+    worker = Stepped()
+    worker.start()
+    fence = seen.FenceRaised(link=LINK + 1, request_id="req_a", epoch=2)
+    assert worker.step(fence) == [do.SendFenced(link=LINK, request_id="req_a", epoch=2)]
+    assert worker.step(fence) == []
+
+
 @pytest.mark.invariant("ORCH-INV-203")
 def test_a_fence_does_not_silence_the_answer_to_an_abort() -> None:
     """One orchestrator may be both owners: it aborts what it had and fences it at once."""
