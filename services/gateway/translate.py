@@ -3,12 +3,14 @@
 from typing import Final
 
 import msgspec
+from google.protobuf.message import DecodeError
 
 from stagemesh.api.types.v1 import link_pb2, request_pb2
+from stagemesh.errors import MeshError
 from stagemesh.link.core import Journal, split_journal
 from stagemesh.link.pump.journals import journal_to_proto
 from stagemesh.media import Request
-from stagemesh.outcome import Terminal
+from stagemesh.outcome import Terminal, error_for
 from stagemesh.wire import (
     PublishedModelValue,
     published_from_proto,
@@ -157,9 +159,13 @@ def request_of(data: bytes) -> Request:
     """Read a request that was written before.
 
     Raises:
-        MeshError: If it is of a modality that is not known here.
+        MeshError: If it cannot be read, or is of a modality that is not known here.
     """
-    return request_from_proto(request_pb2.Request.FromString(data))
+    try:
+        message = request_pb2.Request.FromString(data)
+    except DecodeError as error:
+        raise MeshError(error_for("internal_error", "A stored request is damaged.")) from error
+    return request_from_proto(message)
 
 
 def terminal_of(message: link_pb2.Terminal) -> Terminal:

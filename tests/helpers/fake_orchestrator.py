@@ -41,6 +41,8 @@ class FakeRequest:
         self.streamed = opened.streamed
         self.request: Request = request_from_proto(opened.request)
         self.aborted = asyncio.Event()
+        self.detached = asyncio.Event()
+        """Its gateway has given it up, and another one may come."""
         self.sent_units = 0
         self.granted_units = 0
         """By the last grant; 0 before the first."""
@@ -207,6 +209,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         self.links: dict[int, Link] = {}
         self.requests: list[FakeRequest] = []
         self.fences: list[int] = []
+        """The slots of fences that end what has them."""
         self.handles_lost: list[str] = []
         self.heard = asyncio.Event()
         """Set whenever something came that is not credit."""
@@ -243,7 +246,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
                 case "abort":
                     self._aborted(link, frame.abort.slot)
                 case "fence":
-                    self.fences.append(frame.fence.slot)
+                    self._fenced(link, frame.fence)
                 case "handle_lost":
                     self._handle_lost(link, frame.handle_lost)
             self.heard.set()
@@ -314,7 +317,7 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         if asked.detach_s:
             # Whoever had it is told.
             for older in self.requests:
-                if older.request_id == asked.request_id:
+                if older.request_id == asked.request_id and not older.detached.is_set():
                     older.unknown()
         self.requests.append(asked)
         self._open[link.id, opened.slot] = asked
@@ -326,6 +329,13 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
         asked = self._open.get((link.id, slot))
         if asked is not None:
             asked.aborted.set()
+
+    def _fenced(self, link: Link, fence: link_pb2.Fence) -> None:
+        asked = self._open.get((link.id, fence.slot))
+        if not fence.detach:
+            self.fences.append(fence.slot)
+        elif asked is not None:
+            asked.detached.set()
 
     def _handle_lost(self, link: Link, lost: link_pb2.HandleLost) -> None:
         self.handles_lost.append(lost.handle_id)

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from services.gateway.client.exchange import Exchange
 from services.gateway.client.inputs import ExchangeInput
 from services.gateway.client.parties import Taken
-from services.gateway.core.detached import OwnerName, moved
-from services.gateway.store import RequestRow, RequestStore
+from services.gateway.core.detached import LanePosition, OwnerName, moved
+from services.gateway.store import RequestRow, RequestStore, insist
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Row
 from stagemesh.outcome import ErrorInfo, Outcome, Terminal, error_for
@@ -21,13 +22,19 @@ Keep = Callable[[list[Row]], bytes]
 
 _log = logging.getLogger(__name__)
 
+_Claimed = tuple[OwnerName, str, Callable[[], None]]
+"""Who is to have the next epoch, the revision there, and what gives it to them."""
+
+_T = TypeVar("_T")
+
 
 class Detachable:
     """A request for as long as this gateway has it.
 
     One task does all that is written under its epochs, one after the other: it commits what has
     come, takes the next epoch when another owner is needed, and commits the end. What is refused
-    there means that another gateway has the request: then nothing more is written or aborted here.
+    there is another gateway's: then nothing more is written or aborted here. An end that was
+    decided here is told to the owner once it is committed.
     """
 
     def __init__(
@@ -37,10 +44,14 @@ class Detachable:
         row: RequestRow,
         keep: Keep,
         *,
+        lock: asyncio.Lock,
         begun: bool = False,
         contents: Sequence[bytes] = (),
     ) -> None:
-        """Go on under the row's epoch; another gateway has `begun` it, or this one alone had it."""
+        """Go on under the row's epoch; another gateway has `begun` it, or this one alone had it.
+
+        Who has the `lock` finds it between two writes.
+        """
         self.request_id = exchange.request_id
         self.contents = contents
         """What was committed before this gateway took it over."""
@@ -51,7 +62,9 @@ class Detachable:
         self._lanes = row.lanes
         self._keep = keep
         self._begun = begun
-        self._claimed: tuple[OwnerName, str, Callable[[], None]] | None = None
+        self._lock = lock
+        self._writes = False
+        self._claimed: _Claimed | None = None
         # What was committed and is not taken, and what comes after it: the end, or why there is
         # none here.
         self._rows: list[Row] = []
@@ -90,7 +103,7 @@ class Detachable:
         return Taken(rows, self._end if isinstance(self._end, Terminal) else None)
 
     def abort(self, cause: str) -> None:
-        """End it because nobody wants the answer any more, here or at another gateway."""
+        """End it because nobody wants the answer any more, unless another gateway has it by now."""
         self._exchange.abort(cause)
 
     def fail(self, info: ErrorInfo) -> None:
@@ -116,10 +129,12 @@ class Detachable:
         """See `Claims`; what has its end is let be, since that is being written."""
         if self._end is not None or self._exchange.terminal is not None:
             return
+        self._stop(info)
+        if self._writes:
+            return  # It cedes when that is done: what an epoch was taken for is to be opened, too.
         if self._task is not None:
             self._task.cancel()
         self._exchange.cede(here=True)
-        self._stop(info)
 
     def start(self, tasks: asyncio.TaskGroup) -> "asyncio.Task[None]":
         """Begin to write, as a task of the group."""
@@ -127,20 +142,39 @@ class Detachable:
         return self._task
 
     async def _run(self) -> None:
+        """Write until it is over, or another gateway's; what fails ends this request only."""
         try:
-            while await self._write():
+            while await self._write_next():
                 pass
+            return
         except MeshError as error:
-            # The store failed: what its file does not have, no gateway may give.
+            # The store failed: what it does not have, no gateway may give.
             _log.warning("request_store_failed", extra={"reason": error.info.message})
-            self._exchange.cede(here=True)
-            self._stop(error.info)
+            info = error.info
+        except Exception:
+            _log.exception("request_failed", extra={"request_id": self.request_id})
+            info = error_for("internal_error")
+        self._exchange.cede(here=True)
+        self._stop(info)
 
-    async def _write(self) -> bool:
-        """Write what has come, or is wanted; tell whether more may follow."""
+    async def _write_next(self) -> bool:
+        """Wait for what is to be written; tell whether more may follow."""
         taken = await self._exchange.take()
-        # Of an owner that is lost, these rows are the last.
+        # Of an owner that is lost by now, these rows are the last.
         claimed, self._claimed = self._claimed, None
+        async with self._lock:
+            self._writes = True
+            try:
+                more = await self._write(taken, claimed)
+            finally:
+                self._writes = False
+        if more and self._end is not None:  # It was left meanwhile.
+            self._exchange.cede(here=True)
+            return False
+        return more
+
+    async def _write(self, taken: Taken, claimed: _Claimed | None) -> bool:
+        """Write what has come, or is wanted; tell whether more may follow."""
         rows, terminal = taken.rows, taken.terminal
         content = b""
         if rows:
@@ -149,27 +183,39 @@ class Detachable:
             except Exception as error:  # A consumer's mistake ends its own request only.
                 rows, terminal = [], self._unusable(error)
         lanes = moved(self._lanes, rows)
-        if terminal is not None:
-            held = await self._store.finish(
-                self.request_id, self._row.epoch, terminal,
-                lanes=lanes, content=content, ended_at_s=time.time(),
-            )  # fmt: skip
-        else:
-            held = not rows or await self._store.commit(
-                self.request_id, self._row.epoch, lanes, content
-            )
-        if not held:
+        new = bool(rows) or terminal is not None
+        if new and not await self._commit(lanes, content, terminal):
             await self._lose()
             return False
         self._lanes = lanes
-        self._give(rows, terminal)
-        if terminal is None and claimed is not None:
-            return await self._take_epoch(*claimed)
+        if self._end is None:
+            self._give(rows, terminal)
+            if terminal is None and claimed is not None:
+                return await self._take_epoch(*claimed)
         return terminal is None
+
+    async def _commit(
+        self, lanes: tuple[LanePosition, ...], content: bytes, terminal: Terminal | None
+    ) -> bool:
+        """Commit some rows, or the end, which the owner is then told; tell whether it counted."""
+        request_id, epoch, store = self.request_id, self._row.epoch, self._store
+        if terminal is None:
+            return await self._insist(lambda: store.commit(request_id, epoch, lanes, content))
+        ended_at_s = time.time()
+        held = await self._insist(
+            lambda: store.finish(
+                request_id, epoch, terminal, ended_at_s=ended_at_s, lanes=lanes, content=content
+            )
+        )
+        if held:
+            self._exchange.tell_end()
+        return held
 
     async def _take_epoch(self, owner: OwnerName, revision: str, give: Callable[[], None]) -> bool:
         """Take the next epoch for the owner that was chosen; tell whether it could be had."""
-        row = await self._store.take(self.request_id, self._row.epoch, owner, revision)
+        row = await self._insist(
+            lambda: self._store.take(self.request_id, self._row.epoch, owner, revision)
+        )
         if row is None:
             await self._lose()
             return False
@@ -177,6 +223,10 @@ class Detachable:
         self._exchange.redrive.minted(row.epoch)
         give()
         return True
+
+    async def _insist(self, write: Callable[[], Awaitable[_T]]) -> _T:
+        """Write, also if the store is busy for a while: its owner waits twice as long."""
+        return await insist(write, within_s=self.detach_s / 2)
 
     async def _lose(self) -> None:
         """Have it no more: another gateway has it, of this very owner or of another."""
@@ -203,5 +253,6 @@ class Detachable:
         self._news.set()
 
     def _stop(self, info: ErrorInfo) -> None:
-        self._end = info
-        self._news.set()
+        if self._end is None:
+            self._end = info
+            self._news.set()

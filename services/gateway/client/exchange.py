@@ -38,10 +38,10 @@ class Exchange:
     """A request from its first owner to its end; used by one task, and fed by its owner's link."""
 
     __slots__ = (
-        "_behind", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_nudged", "_on_drop",
-        "_owner", "_proven", "_rows", "_waiter", "_window", "claims", "deadline", "deadline_at_s",
-        "input", "journal", "redrive", "request", "request_id", "retry", "slot", "state",
-        "terminal",
+        "_behind", "_cause", "_complete", "_fetch", "_gone", "_keeper", "_meter", "_nudged",
+        "_on_drop", "_owner", "_proven", "_rows", "_waiter", "_window", "claims", "deadline",
+        "deadline_at_s", "input", "journal", "redrive", "request", "request_id", "retry", "slot",
+        "state", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,8 @@ class Exchange:
         self._behind: list[tuple[Row, bool]] = []
         # A success that came before the bytes of all that it completes.
         self._complete: Terminal | None = None
+        # Of an end that was decided here.
+        self._cause = ""
         self._nudged = False
         self._waiter: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
@@ -224,6 +226,14 @@ class Exchange:
         """End it for a cause that was found here."""
         self._end_here(Terminal(outcome=outcome, error=info), info.reason)
 
+    def tell_end(self) -> None:
+        """Tell the owner of an end that was decided here, which holds by now, if it has not ended.
+
+        What may outlive this gateway may be another's by the time, until its end is committed.
+        """
+        if self.state is State.ENDING and self._owner is not None:
+            self._owner.abort(self, self._cause)
+
     def lose(self, loss: Loss) -> None:
         """Take it from an owner that is lost; one that is being ended has its end by that."""
         owner = self._owner
@@ -331,7 +341,9 @@ class Exchange:
             self._close()
         else:
             self.state = State.ENDING
-            self._owner.abort(self, cause)
+            self._cause = cause
+            if self.claims is None:
+                self.tell_end()
 
     def _decide(self, terminal: Terminal) -> None:
         if self.terminal is None:

@@ -5,6 +5,7 @@ Nothing above `INLINE_BYTES_MAX` crosses an orchestrator.
 
 import asyncio
 import time
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -34,13 +35,15 @@ class Media:
         self._reader = reader
         self._fetch_s = fetch_s
         self._renew_every_s = lease_s / 3
-        self._holding: set[str] = set()
+        # How often each was put: one that this gateway takes over from itself is put twice.
+        self._holding: Counter[str] = Counter()
 
     async def put(self, request: Request, request_id: str) -> Request:
         """Put a request's large media into the store; it then refers to them by handles.
 
         Raises:
-            MeshError: With `OVERLOADED`, if the store is full; nothing of the request stays in it.
+            MeshError: With `OVERLOADED`, if the store is full; nothing of the request stays in it
+                but what was put before.
         """
         large = any(
             isinstance(part, MediaPart) and part.body.size_bytes > INLINE_BYTES_MAX
@@ -49,7 +52,7 @@ class Media:
         )
         if not large:
             return request
-        self._holding.add(request_id)
+        self._holding[request_id] += 1
         try:
             messages = [await self._message(message, request_id) for message in request.messages]
         except BaseException:
@@ -58,10 +61,12 @@ class Media:
         return msgspec.structs.replace(request, messages=tuple(messages))
 
     def release(self, request_id: str) -> None:
-        """Drop what was put for a request, if anything."""
+        """Drop what was put for a request, if anything, once it is released as often as put."""
         if request_id in self._holding:
-            self._holding.discard(request_id)
-            self._store.release(request_id)
+            self._holding[request_id] -= 1
+            if not self._holding[request_id]:
+                del self._holding[request_id]
+                self._store.release(request_id)
 
     async def fetch(self, body: Body) -> Body:
         """Give a body with the bytes behind its handle.

@@ -234,7 +234,7 @@ class Orchestrators:
         if self._exchanges.get(exchange.request_id) is exchange:
             del self._exchanges[exchange.request_id]
             self._redrives.forget(exchange)
-            self._media.release(exchange.request_id)
+        self._media.release(exchange.request_id)
 
     def drain(self) -> None:
         """Take nothing new, and say so."""

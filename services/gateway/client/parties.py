@@ -22,7 +22,7 @@ class State(Enum):
 
     OPEN = "open"
     ENDING = "ending"
-    """Its end is decided here; the orchestrator has been told and has not answered yet."""
+    """Its end is decided here; the orchestrator has not answered yet, or is still to be told."""
     DONE = "done"
 
 
@@ -51,8 +51,8 @@ class Owner(Protocol):
     def cede(self, exchange: "Exchange", *, here: bool) -> None:
         """Forget the exchange, which another gateway has, or will have, of this owner if `here`.
 
-        Then nothing is said of what still comes of it: a fence could end what the other one has.
-        Of another owner, this one is told at once that nobody listens.
+        Then this owner is told to wait for that one, and nothing more is said of what still comes:
+        it ends nothing. Of another owner, this one is told that nobody listens.
         """
 
 

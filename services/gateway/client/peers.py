@@ -70,7 +70,7 @@ class Peer:
         self._outbox_bytes_max = outbox_bytes_max
         self._on_news = on_news
         self._on_leave = on_leave
-        # The latest slots of which nothing more is to be said: each is fenced once, or not at all.
+        # The latest slots of which nothing more is to be said: each is fenced once.
         self._fenced: OrderedDict[int, None] = OrderedDict()
 
     @property
@@ -189,12 +189,8 @@ class Peer:
 
     def cede(self, exchange: Exchange, *, here: bool) -> None:
         """See `Owner`."""
-        slot = exchange.slot
-        if self.exchanges.pop(slot, None) is not None:
-            if here:
-                self._remember(slot)
-            else:
-                self._fence(slot)
+        if self.exchanges.pop(exchange.slot, None) is not None:
+            self._fence(exchange.slot, detach=here)
             self._on_leave()
 
     def _give_up(self, exchange: Exchange) -> None:
@@ -269,12 +265,9 @@ class Peer:
                 return
         self._on_news()
 
-    def _fence(self, slot: int) -> None:
+    def _fence(self, slot: int, *, detach: bool = False) -> None:
         if slot not in self._fenced:
-            self._remember(slot)
-            self.link.send_frame(fence_frame(slot))
-
-    def _remember(self, slot: int) -> None:
-        self._fenced[slot] = None
-        if len(self._fenced) > FENCED_MAX:
-            self._fenced.popitem(last=False)
+            self._fenced[slot] = None
+            if len(self._fenced) > FENCED_MAX:
+                self._fenced.popitem(last=False)
+            self.link.send_frame(fence_frame(slot, detach=detach))

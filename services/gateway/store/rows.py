@@ -8,11 +8,11 @@ import msgspec
 from services.gateway.core.detached import LanePosition, OwnerName
 from stagemesh.outcome import Terminal
 
-__all__ = ["RequestRow", "RequestStore", "given"]
+__all__ = ["RequestRow", "RequestStore", "taken_by"]
 
 
 class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What any gateway has to know to go on with a request."""
+    """Who has a request, and how far it is; what was asked is beside it."""
 
     request_id: str
     tenant: str
@@ -24,8 +24,6 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     """The first of the epochs, this one included, that were all for this owner."""
     revision: str
     """Of the pipeline that makes it."""
-    request: bytes
-    """As the client gave it."""
     deadline_at_s: float
     """By the wall clock, as all gateways know it."""
     detach_s: float
@@ -37,8 +35,8 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     terminal: Terminal | None = None
 
 
-def given(row: RequestRow, owner: OwnerName, revision: str) -> RequestRow:
-    """Give a row after its next epoch was taken, for an owner."""
+def taken_by(row: RequestRow, owner: OwnerName, revision: str) -> RequestRow:
+    """Give a row as it is once its next epoch was taken for an owner."""
     epoch = row.epoch + 1
     return msgspec.structs.replace(
         row,
@@ -55,15 +53,20 @@ class RequestStore(Protocol):
     A write counts if the epoch that it names is still the row's and the request is not done, else
     it changes nothing and says so. One write is done whole or not at all, also if its process dies.
 
-    Every operation raises `MeshError` if the store cannot be used.
+    Every operation raises `MeshError` if the store cannot be used, or what it has cannot be read;
+    it is a `StoreBusy` if others were in the way, and the same may succeed later.
     """
 
-    async def create(self, row: RequestRow) -> bool:
-        """Begin a row; false if there is one of this id."""
+    async def create(self, row: RequestRow, request: bytes) -> bool:
+        """Begin a row, of a request as its client gave it; false if there is one of this id."""
         ...
 
     async def read(self, request_id: str) -> RequestRow | None:
         """Give a row, if there is one."""
+        ...
+
+    async def request(self, request_id: str) -> bytes | None:
+        """Give the request of a row as it was created, if there is one."""
         ...
 
     async def take(
@@ -87,11 +90,11 @@ class RequestStore(Protocol):
         epoch: int,
         terminal: Terminal,
         *,
-        lanes: Sequence[LanePosition],
-        content: bytes,
         ended_at_s: float,
+        lanes: Sequence[LanePosition] | None = None,
+        content: bytes = b"",
     ) -> bool:
-        """Commit the last rows, if any, and the end."""
+        """Commit the last rows, if any, and the end; without positions they stay what they are."""
         ...
 
     async def contents(self, request_id: str) -> list[bytes]:
@@ -99,7 +102,10 @@ class RequestStore(Protocol):
         ...
 
     async def remove(self, before_s: float) -> int:
-        """Remove what ended before a time, or had to; give how many requests that were."""
+        """Remove what ended before a time, or had to; give how many requests that were.
+
+        Each goes whole or not at all, but not all at once: others write in between.
+        """
         ...
 
     async def close(self) -> None:

@@ -23,7 +23,6 @@ from tests.helpers.detaching_mesh import (
     Mesh,
     begin,
     detaching_mesh,
-    ends_with,
     go_on,
     text_until,
     until_closed,
@@ -77,10 +76,10 @@ async def test_it_is_stored_before_anybody_is_asked(
 ) -> None:
     create = SqliteStore.create
 
-    async def slowly(self: SqliteStore, row: RequestRow) -> bool:
+    async def slowly(self: SqliteStore, row: RequestRow, request: bytes) -> bool:
         await asyncio.sleep(0.1)
         assert mesh.asked == []
-        return await create(self, row)
+        return await create(self, row, request)
 
     monkeypatch.setattr(SqliteStore, "create", slowly)
     await mesh.orchestrator(count_on)
@@ -251,46 +250,6 @@ async def test_an_end_is_written_though_nobody_takes_it_and_the_gateway_is_stopp
     assert row.terminal.outcome is Outcome.CANCELLED
 
 
-async def test_a_drain_leaves_it_as_it_is_and_ends_the_others(mesh: Mesh) -> None:
-    await mesh.orchestrator(up_to(9))
-    first, second = await mesh.gateway(), await mesh.gateway()
-    detachable = await begin(first)
-    other = await first.orchestrators.open(ASK, request_id="req_2")
-    await text_until(detachable, 9)
-    first.orchestrators.drain()
-    with pytest.raises(MeshError, match="stopped"):
-        await begin(first, request_id="req_3")
-    with pytest.raises(MeshError, match="stopped"):
-        await first.detachables.take_over(ID, keep=keep_texts)
-    first.orchestrators.end_all(error_for("draining"))
-    assert await ends_with(detachable) == "draining"
-    taken = await other.take()
-    assert taken.terminal is not None
-    assert taken.terminal.outcome is Outcome.FAILED
-    row = await first.store.read(ID)
-    assert row is not None
-    assert (row.terminal, row.epoch) == (None, 1)
-    # Links still stand; it is silent on them, so that the owner keeps what it has.
-    assert [one.aborted.is_set() for one in mesh.asked if one.request_id == ID] == [False]
-    assert words(9) + (await all_of(await go_on(second)))[0] == words(TOKENS)
-    assert mesh.fakes[0].fences == []
-
-
-async def test_a_stop_writes_no_new_epoch(mesh: Mesh) -> None:
-    """Links end one after the other, and nothing is given to those that still stand."""
-    for _ in range(2):
-        await mesh.orchestrator(up_to(9))
-    gateway = await mesh.gateway()
-    await text_until(await begin(gateway), 9)
-    await gateway.detachables.close()
-    await gateway.orchestrators.close()
-    await asyncio.sleep(0.1)
-    row = await gateway.store.read(ID)
-    assert row is not None
-    assert row.epoch == 1
-    assert len(mesh.asked) == 1
-
-
 async def test_without_any_orchestrator_it_ends_in_the_store_after_redrive_s(mesh: Mesh) -> None:
     fake = await mesh.orchestrator(up_to(9))
     gateway = await mesh.gateway(policy=QUICK)
@@ -305,35 +264,19 @@ async def test_without_any_orchestrator_it_ends_in_the_store_after_redrive_s(mes
     assert (row.terminal, row.lanes) == (terminal, (LanePosition(TEXT, 9),))
 
 
-@pytest.mark.parametrize("where", ["keep", "store"])
-async def test_what_cannot_be_kept_ends_that_request_only(
-    mesh: Mesh, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_consumer_makes_nothing_of_ends_that_request_only(mesh: Mesh) -> None:
     def broken(rows: list[Row]) -> bytes:
         raise KeyError("a bug of the consumer")
 
-    async def failing(self: SqliteStore, *given: Any) -> bool:
-        raise MeshError(error_for("internal_error", "The request store failed: disk full."))
-
     fake = await mesh.orchestrator(up_to(9))
     gateway = await mesh.gateway()
-    if where == "store":
-        monkeypatch.setattr(SqliteStore, "commit", failing)
-        detachable = await begin(gateway)
-        assert await ends_with(detachable) == "internal_error"
-        monkeypatch.undo()
-        row = await gateway.store.read(ID)
-        assert row is not None
-        assert (row.terminal, row.lanes) == (None, ())
-        assert not mesh.asked[0].aborted.is_set()
-    else:
-        detachable = await begin(gateway, keep=broken)
-        text, terminal = await all_of(detachable)
-        assert (text, terminal.outcome) == ("", Outcome.FAILED)
-        await asyncio.wait_for(mesh.asked[0].aborted.wait(), 5)
-        row = await gateway.store.read(ID)
-        assert row is not None
-        assert (row.terminal, row.lanes) == (terminal, ())
+    detachable = await begin(gateway, keep=broken)
+    text, terminal = await all_of(detachable)
+    assert (text, terminal.outcome) == ("", Outcome.FAILED)
+    await asyncio.wait_for(mesh.asked[0].aborted.wait(), 5)
+    row = await gateway.store.read(ID)
+    assert row is not None
+    assert (row.terminal, row.lanes) == (terminal, ())
     fake.script = count_on
     again = await begin(gateway, request_id="req_2")
     assert (await all_of(again))[0] == words(TOKENS)

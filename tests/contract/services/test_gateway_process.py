@@ -130,6 +130,7 @@ async def test_a_gateway_that_is_stopped_leaves_what_may_outlive_it(tmp_path: Pa
         mesh.gateway.stop()
         with pytest.raises(MeshError, match="stopped"):
             await detachable.take()
+        await asyncio.wait_for(fake.requests[0].detached.wait(), 5)
     assert not fake.requests[0].aborted.is_set()
     assert fake.fences == []
     store = await SqliteStore(path).open()

@@ -10,11 +10,11 @@ import pytest
 
 from services.gateway.client import ClientPolicy, Ended
 from services.gateway.core.detached import LanePosition
-from services.gateway.store import SqliteStore
+from services.gateway.store import SqliteStore, StoreBusy
 from stagemesh.errors import MeshError
 from stagemesh.link.core import Journal, LaneJournal
 from stagemesh.media import Modality, lane_of
-from stagemesh.outcome import End, FinishReason, Outcome, error_for
+from stagemesh.outcome import End, FinishReason, Outcome, Terminal, error_for
 from tests.helpers.counted_requests import TEXT, TOKENS, count_on, words
 from tests.helpers.detaching_gateway import all_of, keep_texts, texts_of
 from tests.helpers.detaching_mesh import (
@@ -31,6 +31,10 @@ from tests.helpers.detaching_mesh import (
 from tests.helpers.fake_orchestrator import FakeRequest
 
 STOP = End(finish_reason=FinishReason.STOP)
+
+
+async def nothing(asked: FakeRequest) -> None:
+    """Answer nothing."""
 
 
 @pytest.fixture
@@ -261,11 +265,77 @@ async def test_its_deadline_runs_on_over_gateways(mesh: Mesh) -> None:
     policy = ClientPolicy(deadline_slack_s=0.0)
     await mesh.orchestrator(up_to(1))
     first, second = await mesh.gateway(), await mesh.gateway(policy=policy)
-    await text_until(await begin(first, deadline_s=0.5), 1)
+    await text_until(await begin(first, deadline_s=1.0), 1)
     await first.kill()
-    await asyncio.sleep(0.5)
+    mesh.fakes[0].script = nothing
     _, terminal = await all_of(await go_on(second))
     assert terminal.outcome is Outcome.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("linked", [True, False])
+async def test_one_whose_time_is_up_is_ended_without_being_given_to_anybody(
+    mesh: Mesh, linked: bool
+) -> None:
+    fake = await mesh.orchestrator(up_to(3))
+    first, second = await mesh.gateway(), await mesh.gateway()
+    await text_until(await begin(first, deadline_s=0.3), 3)
+    before = await first.store.read(ID)
+    await first.kill()
+    if not linked:
+        await fake.stop()
+    await asyncio.sleep(0.35)
+    ended = await second.detachables.take_over(ID, keep=keep_texts)
+    assert isinstance(ended, Ended)
+    assert (texts_of(ended.contents), ended.terminal.outcome) == (
+        words(3),
+        Outcome.DEADLINE_EXCEEDED,
+    )
+    assert before is not None
+    assert await second.store.read(ID) == msgspec.structs.replace(before, terminal=ended.terminal)
+    assert len(mesh.asked) == 1
+
+
+@pytest.mark.parametrize(("what", "deadline_s"), [("take", 50.0), ("finish", 0.3)])
+async def test_a_store_that_others_hold_for_a_while_is_borne(
+    mesh: Mesh, what: str, deadline_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mesh.orchestrator(up_to(3))
+    first, second = await mesh.gateway(), await mesh.gateway()
+    await text_until(await begin(first, deadline_s=deadline_s), 3)
+    await first.kill()
+    await asyncio.sleep(0.35)
+    failures = [StoreBusy(error_for("internal_error"))] * 2
+    write = getattr(second.store, what)
+
+    async def busy(*given: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await write(*given, **more)
+
+    monkeypatch.setattr(second.store, what, busy)
+    taken = await second.detachables.take_over(ID, keep=keep_texts)
+    assert (isinstance(taken, Ended), failures) == (what == "finish", [])
+
+
+async def test_an_end_that_its_holder_has_just_written_stands(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its time is up: of two ends the first counts."""
+    await mesh.orchestrator(up_to(3))
+    first, second = await mesh.gateway(), await mesh.gateway()
+    await text_until(await begin(first, deadline_s=0.3), 3)
+    await first.kill()
+    await asyncio.sleep(0.35)
+    finish, failed = SqliteStore.finish, Terminal(outcome=Outcome.FAILED)
+
+    async def late(self: SqliteStore, *given: Any, **more: Any) -> bool:
+        await finish(first.store, ID, 1, failed, ended_at_s=1.0)
+        return await finish(self, *given, **more)
+
+    monkeypatch.setattr(SqliteStore, "finish", late)
+    ended = await second.detachables.take_over(ID, keep=keep_texts)
+    assert isinstance(ended, Ended)
+    assert ended.terminal == failed
 
 
 async def test_hidden_rows_are_no_business_of_who_took_it_over(mesh: Mesh) -> None:

@@ -121,3 +121,5 @@ def test_a_request_is_read_as_it_was_written() -> None:
         modalities=(Modality.AUDIO,), tenant="t",
     )  # fmt: skip
     assert request_of(request_bytes(request)) == request
+    with pytest.raises(MeshError, match="damaged"):
+        request_of(request_bytes(request)[:-1])

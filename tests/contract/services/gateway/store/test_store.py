@@ -21,6 +21,7 @@ from stagemesh.outcome import (
 
 Open = Callable[[], Awaitable[RequestStore]]
 
+ASKED = b"\x00\xff"
 FIRST, SECOND = OwnerName("o-1", 2**64 - 1), OwnerName("o-2", 7)
 STOP = End(finish_reason=FinishReason.STOP, stop_match="é\n", usage=Usage(completion_tokens=3))
 FAILED = Terminal(outcome=Outcome.FAILED, error=error_for("replica_lost", retry_after_s=1.5))
@@ -29,7 +30,7 @@ FAILED = Terminal(outcome=Outcome.FAILED, error=error_for("replica_lost", retry_
 def row_of(request_id: str = "req_1", *, deadline_at_s: float = 1e12) -> RequestRow:
     return RequestRow(
         request_id=request_id, tenant="tenant", epoch=1, owner=FIRST, owner_since=1, revision="r1",
-        request=b"\x00\xff", deadline_at_s=deadline_at_s, detach_s=30.0, streamed=True,
+        deadline_at_s=deadline_at_s, detach_s=30.0, streamed=True,
     )  # fmt: skip
 
 
@@ -52,7 +53,7 @@ async def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 async def store(open_store: Open) -> RequestStore:
     """Give a store with one open request."""
     store = await open_store()
-    assert await store.create(row_of())
+    assert await store.create(row_of(), ASKED)
     return store
 
 
@@ -68,13 +69,16 @@ async def test_a_row_is_there_for_every_gateway_as_it_was_written(
     other = await open_store()
     assert await other.read("req_1") == row_of()
     assert await other.read("req_2") is None
+    assert await other.request("req_1") == ASKED
+    assert await other.request("req_2") is None
 
 
 async def test_an_id_is_given_once(store: RequestStore, open_store: Open) -> None:
     other = await open_store()
     again = msgspec.structs.replace(row_of(), tenant="another")
-    assert not await other.create(again)
+    assert not await other.create(again, b"another")
     assert await store.read("req_1") == row_of()
+    assert await store.request("req_1") == ASKED
 
 
 async def test_an_epoch_is_taken_once(store: RequestStore, open_store: Open) -> None:
@@ -138,7 +142,7 @@ async def test_an_end_is_the_last_that_is_written(store: RequestStore) -> None:
     row = await store.read("req_1")
     assert row is not None
     assert (row.terminal, row.lanes) == (FAILED, (LanePosition(1, 9, STOP),))
-    assert not await store.finish("req_1", 1, COMPLETED, lanes=(), content=b"again", ended_at_s=5.0)
+    assert not await store.finish("req_1", 1, COMPLETED, content=b"again", ended_at_s=5.0)
     assert not await store.commit("req_1", 1, (), b"more")
     assert await store.take("req_1", 1, SECOND, "r1") is None
     assert await store.read("req_1") == row
@@ -149,8 +153,8 @@ async def test_what_ended_long_ago_is_removed_and_so_is_what_should_have(
     store: RequestStore,
 ) -> None:
     for name in ("old", "new"):
-        await store.create(row_of(name))
-    await store.create(row_of("left", deadline_at_s=50.0))
+        await store.create(row_of(name), ASKED)
+    await store.create(row_of("left", deadline_at_s=50.0), ASKED)
     assert await finish(store, 1, at_s=99.0, name="old")
     assert await finish(store, 1, at_s=101.0, name="new")
     await store.commit("left", 1, (), b"nobody came for it")
@@ -158,11 +162,31 @@ async def test_what_ended_long_ago_is_removed_and_so_is_what_should_have(
     names = ("req_1", "old", "new", "left")
     assert [await store.read(name) is not None for name in names] == [True, False, True, False]
     assert [await store.contents(name) for name in names] == [[], [], [b"last"], []]
-    assert await store.create(row_of("old"))
+    assert [await store.request(name) is not None for name in names] == [True, False, True, False]
+    assert await store.create(row_of("old"), ASKED)
+
+
+async def test_an_end_without_positions_leaves_those_that_are_there(store: RequestStore) -> None:
+    lanes = (LanePosition(1, 2),)
+    assert await store.commit("req_1", 1, lanes, b"first")
+    assert await store.finish("req_1", 1, FAILED, ended_at_s=5.0)
+    row = await store.read("req_1")
+    assert row is not None
+    assert (row.lanes, row.terminal) == (lanes, FAILED)
+    assert await store.contents("req_1") == [b"first"]
+
+
+async def test_all_that_is_over_is_removed_however_much_it_is(store: RequestStore) -> None:
+    for at in range(150):
+        await store.create(row_of(f"left_{at}", deadline_at_s=50.0), ASKED)
+    assert await store.remove(100.0) == 150
+    assert await store.remove(100.0) == 0
+    assert await store.read("left_149") is None
+    assert await store.read("req_1") == row_of()
 
 
 async def test_requests_do_not_mix(store: RequestStore) -> None:
-    await store.create(row_of("req_2"))
+    await store.create(row_of("req_2"), ASKED)
     await store.commit("req_2", 1, (LanePosition(1, 1),), b"two")
     assert await finish(store, 1)
     row = await store.read("req_2")

@@ -8,7 +8,7 @@ import pytest
 from services.gateway.client import State
 from services.gateway.core.detached import OwnerName
 from stagemesh.link.core import Row
-from stagemesh.outcome import End, ErrorInfo, FinishReason
+from stagemesh.outcome import COMPLETED, End, ErrorInfo, FinishReason, Outcome
 from tests.helpers.exchanges import LOST, TEXT, Notes, open_exchange, token
 
 
@@ -61,3 +61,31 @@ async def test_what_is_ceded_has_no_end_and_is_no_loss(here: bool) -> None:
     exchange.cede(here=here)
     assert (notes.ceded, notes.left, notes.losses, notes.aborts) == ([here], 0, [], [])
     assert (exchange.state, exchange.terminal, notes.released) == (State.DONE, None, 1)
+
+
+async def test_an_end_that_is_decided_here_is_told_once_it_is_committed() -> None:
+    notes = Notes()
+    exchange = open_exchange(notes)
+    exchange.claims = Minted()
+    exchange.abort("why")
+    taken = await exchange.take()
+    assert taken.terminal is not None
+    assert (taken.terminal.outcome, exchange.state, notes.aborts) == (
+        Outcome.CANCELLED,
+        State.ENDING,
+        [],
+    )
+    exchange.tell_end()
+    assert notes.aborts == ["why"]
+
+
+async def test_an_owner_that_has_ended_meanwhile_is_told_nothing() -> None:
+    notes = Notes()
+    exchange = open_exchange(notes)
+    exchange.claims = Minted()
+    exchange.abort("why")
+    exchange.finish(COMPLETED)
+    exchange.tell_end()
+    taken = await exchange.take()
+    assert taken.terminal is not None
+    assert (taken.terminal.outcome, notes.aborts) == (Outcome.CANCELLED, [])

@@ -326,7 +326,9 @@ async def test_the_next_owner_is_given_the_input_so_far_between_open_and_go() ->
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_what_another_gateway_has_of_this_very_owner_is_never_fenced(here: bool) -> None:
+def test_what_is_left_to_another_gateway_of_this_very_owner_is_detached_once_and_not_ended(
+    here: bool,
+) -> None:
     wire = Wire()
     peer = _peer(wire)
     exchange = _exchange(peer)
@@ -334,7 +336,7 @@ def test_what_another_gateway_has_of_this_very_owner_is_never_fenced(here: bool)
     late = link_pb2.Frame(placed=link_pb2.Placed(slot=exchange.slot))
     peer.received(Received([Row(exchange.slot, TEXT, 0, 1)], [late], []))
     fences = [frame.fence for frame in wire.frames if frame.HasField("fence")]
-    assert fences == ([] if here else [link_pb2.Fence(slot=exchange.slot, epoch=2**32 - 1)])
+    assert fences == [link_pb2.Fence(slot=exchange.slot, epoch=2**32 - 1, detach=here)]
     assert (exchange.state, peer.open_requests) == (State.DONE, 0)
     assert not any(frame.HasField("abort") for frame in wire.frames)
 

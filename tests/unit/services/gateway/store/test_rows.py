@@ -1,11 +1,11 @@
 """The row of a request, as its next owner gets it."""
 
 from services.gateway.core.detached import LanePosition, OwnerName
-from services.gateway.store import RequestRow, given
+from services.gateway.store import RequestRow, taken_by
 
 A, B = OwnerName("o", 1), OwnerName("p", 1)
 ROW = RequestRow(
-    request_id="r", tenant="t", epoch=1, owner=A, owner_since=1, revision="r1", request=b"",
+    request_id="r", tenant="t", epoch=1, owner=A, owner_since=1, revision="r1",
     deadline_at_s=9.0, detach_s=5.0, lanes=(LanePosition(1, 7),),
 )  # fmt: skip
 
@@ -13,7 +13,7 @@ ROW = RequestRow(
 def _since(*owners: OwnerName) -> list[int]:
     row, since = ROW, []
     for owner in owners:
-        row = given(row, owner, "r1")
+        row = taken_by(row, owner, "r1")
         since.append(row.owner_since)
     return since
 
@@ -28,6 +28,6 @@ def test_another_life_of_an_orchestrator_is_another_owner() -> None:
 
 
 def test_the_next_epoch_changes_nothing_that_was_committed() -> None:
-    row = given(ROW, B, "r2")
+    row = taken_by(ROW, B, "r2")
     assert (row.epoch, row.owner, row.revision) == (2, B, "r2")
     assert (row.lanes, row.terminal, row.deadline_at_s) == (ROW.lanes, None, 9.0)
