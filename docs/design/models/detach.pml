@@ -35,9 +35,9 @@
      safety      | -DKILLS=0 -DABORTS=0 -DANYOWNER              | holds 258,769 |
      cycles      | -DCUTS=0 -DABORTS=0                          | holds 23,885 |
      safety      | -DCUTS=0 -DABORTS=0 -DKEEP -DGATEWAYSONLY    | holds 957 | it completes at the next gateway
-     hand safety |                                              | holds 2,409,791 |
-     hand safety | -DANYOWNER                                   | holds 6,882,109 |
-     hand safety | -DCUTS=0 -DABORTS=0 -DANYOWNER -DG=3 -DEMAX=4 | holds 28,009,047 | 14 min, 5.5 GB
+     hand safety |                                              | holds 2,264,839 |
+     hand safety | -DANYOWNER                                   | holds 6,855,239 |
+     hand safety | -DCUTS=0 -DABORTS=0 -DANYOWNER -DG=3 -DEMAX=4 | holds 29,435,898 | 7 min, 5.5 GB
      safety      | -DM_BLINDTAKE -DABORTS=0                     | finds ost[0]== | two gateways take the same epoch: an owner is left that nobody listens to
      safety      | -DM_LOCALEPOCH -DABORTS=0                    | finds ost[0]== | a gateway counts its own epochs: the same
      safety      | -DM_BLINDCOMMIT -DABORTS=0                   | finds ==sh | a gateway that was taken over commits: doubled output
