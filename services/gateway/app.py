@@ -97,7 +97,6 @@ class Gateway:
             self.detachables = await self._open_store(stack, orchestrators)
             backend = Backend(
                 orchestrators,
-                self.detachables,
                 access=AccessRule(host, settings.allowed_hosts, settings.allowed_origins),
                 limits=settings.limits,
                 metrics=gauges,

@@ -89,7 +89,9 @@ async def _begin(gateway: DetachingGateway, given: argparse.Namespace) -> Detach
         return msgspec.json.encode({"rows": [_told(row, data=given.data) for row in rows]})
 
     if given.what == "take":
-        return await gateway.detachables.take_over(given.request_id, keep=keep)
+        return await gateway.detachables.take_over(
+            given.request_id, tenant=_request(given).tenant, keep=keep
+        )
     opened = await gateway.detachables.open(
         _request(given), request_id=given.request_id, detach_s=given.detach_s, keep=keep,
         deadline_s=given.deadline_s, streamed=given.pieces > 0,

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -10,17 +10,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from services.gateway.client import Detachable
+from services.gateway.client import Detachable, Ended
 from stagemesh.errors import MeshError
 from stagemesh.media import Modality, Request
-from tests.helpers.counted_requests import count_on, words
+from tests.helpers.counted_requests import TEXT, opened_at, until_then, words
 from tests.helpers.detaching_gateway import DetachingGateway, detaching_gateway, keep_texts
-from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, orchestrator_at
+from tests.helpers.fake_orchestrator import FakeOrchestrator, FakeRequest, Script, orchestrator_at
 from tests.helpers.loopback import free_address
 
 __all__ = [
-    "ASK", "ID", "Mesh", "begin", "detaching_mesh", "ends_with", "go_on", "read_lines",
-    "text_until", "until_closed", "up_to",
+    "ASK", "ID", "Mesh", "begin", "detaching_mesh", "ends_with", "go_on", "read_lines", "received",
+    "take_over", "text_until", "until_closed", "up_to",
 ]  # fmt: skip
 
 ASK: Final = Request(model="echo", messages=(), modalities=(Modality.TEXT,))
@@ -64,10 +64,15 @@ class Mesh:
         self._stack.push_async_callback(_reap, process)
         return process
 
+    def cut(self, asked: FakeRequest) -> None:
+        """Cut an orchestrator's link; it comes back, and serves nothing then."""
+        next(fake for fake in self.fakes if asked in fake.requests).models.clear()
+        asked.cut()
+
     @property
     def asked(self) -> list[FakeRequest]:
         """All that was opened anywhere, by epoch."""
-        return sorted((a for f in self.fakes for a in f.requests), key=lambda a: a.epoch)
+        return opened_at(*self.fakes)
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
@@ -103,9 +108,14 @@ async def begin(gateway: DetachingGateway, **options: Any) -> Detachable:
     return await gateway.detachables.open(ASK, **values)
 
 
+async def take_over(gateway: DetachingGateway, tenant: str = ASK.tenant) -> Detachable | Ended:
+    """Take the request over, if it is not over."""
+    return await gateway.detachables.take_over(ID, tenant=tenant, keep=keep_texts)
+
+
 async def go_on(gateway: DetachingGateway) -> Detachable:
-    """Take the request over."""
-    taken = await gateway.detachables.take_over(ID, keep=keep_texts)
+    """Take the request over, which is not over."""
+    taken = await take_over(gateway)
     assert isinstance(taken, Detachable)
     return taken
 
@@ -135,17 +145,14 @@ async def until_closed(gateway: DetachingGateway) -> None:
             await asyncio.sleep(0.01)
 
 
-def up_to(after: int, then: Any = None) -> Any:
+def up_to(after: int, then: Callable[[FakeRequest], Any] = lambda asked: None) -> Script:
     """Give tokens up to one at the first epoch, then wait or act; go on at a later one."""
+    return until_then(after, then)
 
-    async def play(asked: FakeRequest) -> None:
-        if asked.epoch > 1:
-            await count_on(asked)
-            return
-        while (at := asked.next()) < after:
-            asked.text(f" w{at}", ids=[at])
-        if then is not None:
-            await asked.settled()
-            await then(asked)
 
-    return play
+async def received(detachable: Detachable, pos: int) -> None:
+    """Wait until its gateway has so many tokens, committed or not."""
+    journal = detachable._exchange.journal
+    async with asyncio.timeout(10):
+        while journal.expected(TEXT) < pos:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

@@ -20,7 +20,16 @@ from stagemesh.link.pump import (
     serve_link,
 )
 from stagemesh.media import Body, Modality, Request, lane_of
-from stagemesh.outcome import COMPLETED, End, ErrorInfo, FinishReason, Outcome, Terminal, Usage
+from stagemesh.outcome import (
+    COMPLETED,
+    End,
+    ErrorInfo,
+    FinishReason,
+    Outcome,
+    Terminal,
+    Usage,
+    error_for,
+)
 from stagemesh.rpc import RunningServer, start_server
 from stagemesh.wire import request_from_proto, terminal_to_proto
 
@@ -314,10 +323,14 @@ class FakeOrchestrator(gateway_link_service_pb2_grpc.GatewayLinkServiceServicer)
     def _begin(self, link: Link, opened: link_pb2.Open, parts: list[Journal]) -> None:
         self.parts += len(parts) if opened.more else 0
         asked = FakeRequest(link, opened, join_journals(parts))
+        others = [one for one in self.requests if one.request_id == asked.request_id]
+        if any(other.epoch >= asked.epoch for other in others):
+            asked.fail(error_for("conflict"), Outcome.REJECTED)
+            return
         if asked.detach_s:
             # Whoever had it is told.
-            for older in self.requests:
-                if older.request_id == asked.request_id and not older.detached.is_set():
+            for older in others:
+                if not older.detached.is_set():
                     older.unknown()
         self.requests.append(asked)
         self._open[link.id, opened.slot] = asked

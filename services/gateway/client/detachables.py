@@ -99,8 +99,8 @@ class Detachables:
             raise
         return self._hold(detachable)
 
-    async def take_over(self, request_id: str, *, keep: Keep) -> Detachable | Ended:
-        """Go on with a request where its gateway left it, or is just about to.
+    async def take_over(self, request_id: str, *, tenant: str, keep: Keep) -> Detachable | Ended:
+        """Go on with a tenant's request where its gateway left it, or is just about to.
 
         If this very gateway has it, its consumer so far loses it like any other. What should have
         ended by now is ended.
@@ -111,6 +111,8 @@ class Detachables:
                 taken: then nobody has it until somebody takes it over.
         """
         row = await self._row(request_id)
+        if row.tenant != tenant:  # Other tenants' are as good as unknown.
+            raise MeshError(error_for("request_not_found"))
         if row.terminal is not None:
             return await self._ended(row)
         if row.deadline_at_s <= time.time():

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.client import Detachables, Exchange, Orchestrators
+from services.gateway.client import Exchange, Orchestrators
 from services.gateway.core.access import AccessRule
 from services.gateway.core.limits import EdgeLimits
 from services.gateway.core.replies import ReplyHead, error_body
@@ -35,15 +35,12 @@ class Backend:
     def __init__(
         self,
         orchestrators: Orchestrators,
-        detachables: Detachables | None = None,
         *,
         access: AccessRule,
         limits: EdgeLimits,
         metrics: GatewayMetrics,
     ) -> None:
         self.orchestrators = orchestrators
-        self.detachables = detachables
-        """Nothing where gateways share no store."""
         self.access = access
         self.limits = limits
         self.metrics = metrics

@@ -24,7 +24,7 @@ from stagemesh.outcome import Terminal, error_for
 
 __all__ = ["SCHEMA", "SqliteStore"]
 
-SCHEMA: Final = 2
+SCHEMA: Final = 1
 """The number of the schema, in the file's `user_version`; one without a schema has 0."""
 
 _TABLES: Final = (

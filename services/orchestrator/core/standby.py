@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from stagemesh.link.core import LaneJournal, Row, Sender, row_cost
+from stagemesh.link.core import LaneJournal, Row, Sender, confirming_cost
 
 __all__ = ["ParkedSender", "Standby"]
 
@@ -13,8 +13,7 @@ __all__ = ["ParkedSender", "Standby"]
 class Standby:
     """The outputs that a gateway was sent and has not confirmed, in the order of sending.
 
-    A gateway confirms by credit: its totals tell how much it has taken for good. An end counts one
-    unit more than its row costs, so that a bare one is confirmed too.
+    A gateway confirms by credit (`confirming_cost`): its totals tell how much it has for good.
     """
 
     __slots__ = ("_bytes", "_rows", "_units", "detach_s", "taken_over")
@@ -33,8 +32,8 @@ class Standby:
 
     def sent(self, row: Row) -> None:
         """Keep a row that goes to the gateway."""
-        units, size = row_cost(row)
-        self._units += units + (row.end is not None)
+        units, size = confirming_cost(row)
+        self._units += units
         self._bytes += size
         self._rows.append((self._units, self._bytes, row))
 

@@ -24,6 +24,8 @@ from tests.helpers.detaching_mesh import (
     begin,
     detaching_mesh,
     go_on,
+    received,
+    take_over,
     text_until,
     until_closed,
     up_to,
@@ -147,11 +149,8 @@ async def test_a_commit_is_for_all_that_waits(mesh: Mesh) -> None:
 async def test_a_gateway_that_loses_its_owner_has_the_next_epoch_from_the_store(
     mesh: Mesh,
 ) -> None:
-    async def cut(asked: FakeRequest) -> None:
-        asked.cut()
-
     for _ in range(2):
-        await mesh.orchestrator(up_to(9, cut))
+        await mesh.orchestrator(up_to(9, mesh.cut))
     gateway = await mesh.gateway()
     detachable = await begin(gateway)
     assert (await all_of(detachable))[0] == words(TOKENS)
@@ -172,6 +171,7 @@ async def test_what_an_owner_sent_is_committed_before_the_next_epoch_is_taken(
 ) -> None:
     """So the positions of every Open are those of the store, also where nobody has taken them."""
     at_take: list[tuple[LanePosition, ...]] = []
+    committing, claimed = asyncio.Event(), asyncio.Event()
     take, commit = SqliteStore.take, SqliteStore.commit
 
     async def noted(self: SqliteStore, *given: Any) -> Any:
@@ -181,25 +181,31 @@ async def test_what_an_owner_sent_is_committed_before_the_next_epoch_is_taken(
         return await take(self, *given)
 
     async def slowly(self: SqliteStore, *given: Any) -> bool:
-        await asyncio.sleep(0.15)  # Longer than a re-drive waits.
+        committing.set()
+        await claimed.wait()
         return await commit(self, *given)
 
     monkeypatch.setattr(SqliteStore, "take", noted)
     monkeypatch.setattr(SqliteStore, "commit", slowly)
 
     async def more_and_cut(asked: FakeRequest) -> None:
-        await asyncio.sleep(0.05)  # The first are being committed.
+        await committing.wait()
         for at in range(3, 6):
             asked.text(f" w{at}", ids=[at])
-        await asyncio.sleep(0.02)
-        asked.cut()
+        await received(detachable, 6)
+        mesh.cut(asked)
 
     for _ in range(2):
         await mesh.orchestrator(up_to(3, more_and_cut))
     gateway = await mesh.gateway()
     detachable = await begin(gateway)
-    for fake in mesh.fakes:
-        fake.heard.set()
+    claim = detachable.claim
+
+    def claim_and_tell(*given: Any) -> None:
+        claim(*given)
+        claimed.set()
+
+    monkeypatch.setattr(detachable, "claim", claim_and_tell)
     async with asyncio.timeout(5):
         while len(mesh.asked) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -223,7 +229,7 @@ async def test_an_abort_is_committed_and_nobody_goes_on(mesh: Mesh) -> None:
     assert terminal.outcome is Outcome.CANCELLED
     await until_closed(gateway)
     assert mesh.asked[0].aborted.is_set()
-    ended = await gateway.detachables.take_over(ID, keep=keep_texts)
+    ended = await take_over(gateway)
     assert isinstance(ended, Ended)
     assert ended.terminal == terminal
 

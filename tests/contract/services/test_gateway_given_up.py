@@ -11,7 +11,7 @@ from services.gateway.store import SqliteStore, StoreBusy
 from stagemesh.errors import MeshError
 from stagemesh.outcome import Outcome, error_for
 from tests.helpers.counted_requests import TOKENS, count_on, words
-from tests.helpers.detaching_gateway import all_of, keep_texts, texts_of
+from tests.helpers.detaching_gateway import all_of, texts_of
 from tests.helpers.detaching_mesh import (
     ASK,
     ID,
@@ -20,10 +20,10 @@ from tests.helpers.detaching_mesh import (
     detaching_mesh,
     ends_with,
     go_on,
+    take_over,
     text_until,
     up_to,
 )
-from tests.helpers.fake_orchestrator import FakeRequest
 
 BUSY = StoreBusy(error_for("internal_error", "The request store failed: database is locked."))
 
@@ -44,7 +44,7 @@ async def test_a_drain_leaves_it_as_it_is_and_ends_the_others(mesh: Mesh) -> Non
     with pytest.raises(MeshError, match="stopped"):
         await begin(first, request_id="req_3")
     with pytest.raises(MeshError, match="stopped"):
-        await first.detachables.take_over(ID, keep=keep_texts)
+        await take_over(first)
     first.orchestrators.end_all(error_for("draining"))
     assert await ends_with(detachable) == "draining"
     taken = await other.take()
@@ -89,11 +89,8 @@ async def test_an_epoch_that_is_being_taken_when_it_stops_is_opened_and_then_lef
         await stopping.wait()
         return row
 
-    async def cut(asked: FakeRequest) -> None:
-        asked.cut()
-
     for _ in range(2):
-        await mesh.orchestrator(up_to(9, cut))
+        await mesh.orchestrator(up_to(9, mesh.cut))
     first, second = await mesh.gateway(), await mesh.gateway()
     monkeypatch.setattr(SqliteStore, "take", slowly)
     detachable = await begin(first)
@@ -166,12 +163,9 @@ async def test_a_store_that_others_hold_for_a_while_is_borne(
             raise failures.pop()
         return await write(self, *given, **more)
 
-    async def cut(asked: FakeRequest) -> None:
-        asked.cut()
-
     monkeypatch.setattr(SqliteStore, what, busy)
     for _ in range(2):
-        await mesh.orchestrator(up_to(9, cut))
+        await mesh.orchestrator(up_to(9, mesh.cut))
     gateway = await mesh.gateway()
     text, terminal = await all_of(await begin(gateway))
     assert (text, terminal.outcome, failures) == (words(TOKENS), Outcome.COMPLETED, [])

@@ -23,6 +23,7 @@ from tests.helpers.detaching_mesh import (
     detaching_mesh,
     ends_with,
     go_on,
+    received,
     text_until,
     until_closed,
     up_to,
@@ -46,6 +47,12 @@ class CountedMedia(NoMedia):
     def release(self, request_id: str) -> None:
         """See `Media`."""
         self.put_for[request_id] -= 1
+
+    async def until_put(self, request_id: str, count: int) -> None:
+        """Wait until a request is put so often."""
+        async with asyncio.timeout(5):
+            while self.put_for[request_id] < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -163,7 +170,8 @@ async def test_of_two_gateways_that_take_it_over_one_has_it(mesh: Mesh) -> None:
     assert len(had) + len(lost) == 3
     assert {error.info.reason for error in lost} <= {"taken_over"}
     last = max(had, key=lambda detachable: detachable.epoch)
-    assert words(9) + (await all_of(last))[0] == words(TOKENS)
+    # What those before it committed is in the store.
+    assert texts_of(last.contents) + (await all_of(last))[0] == words(TOKENS)
     row = await others[0].store.read(ID)
     assert row is not None
     assert row.epoch == 1 + len(had)
@@ -245,11 +253,8 @@ async def test_a_takeover_from_itself_while_it_takes_its_own_next_epoch_waits_fo
         await asked_again.wait()
         return row or await take(self, *given)
 
-    async def cut(asked: FakeRequest) -> None:
-        asked.cut()
-
     for _ in range(2):
-        await mesh.orchestrator(up_to(9, cut))
+        await mesh.orchestrator(up_to(9, mesh.cut))
     media = CountedMedia()
     gateway = await mesh.gateway(media=media)
     monkeypatch.setattr(SqliteStore, "take", slowly)
@@ -257,9 +262,7 @@ async def test_a_takeover_from_itself_while_it_takes_its_own_next_epoch_waits_fo
     await text_until(detachable, 9)
     await taking.wait()
     going_on = asyncio.create_task(go_on(gateway))
-    async with asyncio.timeout(5):
-        while media.put_for[ID] < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await media.until_put(ID, 2)
     asked_again.set()
     taken = await going_on
     assert await ends_with(detachable) == "taken_over"
@@ -285,11 +288,10 @@ async def test_what_an_owner_sent_is_committed_first_though_a_takeover_was_in_th
 
     async def more_and_cut(asked: FakeRequest) -> None:
         await more.wait()
-        asked.text(" w9", ids=[9])
-        await asyncio.sleep(0.05)
-        asked.text(" w10", ids=[10])
-        await asyncio.sleep(0.05)
-        asked.cut()
+        for at in range(9, 11):
+            asked.text(f" w{at}", ids=[at])
+            await received(detachable, at + 1)
+        mesh.cut(asked)
 
     for _ in range(2):
         await mesh.orchestrator(up_to(9, more_and_cut))
@@ -331,10 +333,13 @@ async def test_what_an_owner_sent_is_committed_first_though_a_takeover_was_in_th
 async def test_two_calls_that_take_it_over_at_one_gateway_are_told_apart(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first has the epoch, and nobody knows of it yet, when the second comes."""
+    taken, both = asyncio.Event(), asyncio.Event()
     contents = SqliteStore.contents
 
     async def slowly(self: SqliteStore, request_id: str) -> list[bytes]:
-        await asyncio.sleep(0.2)
+        taken.set()
+        await both.wait()
         return await contents(self, request_id)
 
     async def silent(asked: FakeRequest) -> None:
@@ -342,13 +347,16 @@ async def test_two_calls_that_take_it_over_at_one_gateway_are_told_apart(
         asked.terminal(Terminal(outcome=Outcome.CANCELLED))
 
     await mesh.orchestrator(silent)
-    gateway = await mesh.gateway()
+    media = CountedMedia()
+    gateway = await mesh.gateway(media=media)
     await begin(gateway)
     monkeypatch.setattr(SqliteStore, "contents", slowly)
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(go_on(gateway))
-        await asyncio.sleep(0.1)  # It has the epoch, and nobody knows of it yet.
+        await taken.wait()
         second = tasks.create_task(go_on(gateway))
+        await media.until_put(ID, 3)
+        both.set()
     assert (first.result().epoch, second.result().epoch) == (2, 3)
     assert await ends_with(first.result()) == "taken_over"
     assert gateway.orchestrators.open_requests == 1

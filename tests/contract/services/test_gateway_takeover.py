@@ -16,7 +16,7 @@ from stagemesh.link.core import Journal, LaneJournal
 from stagemesh.media import Modality, lane_of
 from stagemesh.outcome import End, FinishReason, Outcome, Terminal, error_for
 from tests.helpers.counted_requests import TEXT, TOKENS, count_on, words
-from tests.helpers.detaching_gateway import all_of, keep_texts, texts_of
+from tests.helpers.detaching_gateway import all_of, texts_of
 from tests.helpers.detaching_mesh import (
     ASK,
     ID,
@@ -25,6 +25,7 @@ from tests.helpers.detaching_mesh import (
     detaching_mesh,
     go_on,
     read_lines,
+    take_over,
     text_until,
     up_to,
 )
@@ -162,11 +163,23 @@ async def test_a_lane_that_ended_is_told_with_its_end(mesh: Mesh) -> None:
     assert (lane.next, lane.end) == (1, STOP)
 
 
+async def test_another_tenants_is_as_good_as_unknown(mesh: Mesh) -> None:
+    await mesh.orchestrator(up_to(9))
+    first, second = await mesh.gateway(), await mesh.gateway()
+    detachable = await begin(first)
+    await text_until(detachable, 9)
+    before = await first.store.read(ID)
+    with pytest.raises(MeshError) as caught:
+        await take_over(second, tenant="somebody else")
+    assert caught.value.info.reason == "request_not_found"
+    assert await first.store.read(ID) == before
+
+
 async def test_what_is_over_is_told_from_the_store(mesh: Mesh) -> None:
     await mesh.orchestrator(count_on)
     first, second = await mesh.gateway(), await mesh.gateway()
     _, terminal = await all_of(await begin(first))
-    ended = await second.detachables.take_over(ID, keep=keep_texts)
+    ended = await take_over(second)
     assert isinstance(ended, Ended)
     assert (texts_of(ended.contents), ended.terminal) == (words(TOKENS), terminal)
     assert len(mesh.asked) == 1
@@ -284,7 +297,7 @@ async def test_one_whose_time_is_up_is_ended_without_being_given_to_anybody(
     if not linked:
         await fake.stop()
     await asyncio.sleep(0.35)
-    ended = await second.detachables.take_over(ID, keep=keep_texts)
+    ended = await take_over(second)
     assert isinstance(ended, Ended)
     assert (texts_of(ended.contents), ended.terminal.outcome) == (
         words(3),
@@ -313,7 +326,7 @@ async def test_a_store_that_others_hold_for_a_while_is_borne(
         return await write(*given, **more)
 
     monkeypatch.setattr(second.store, what, busy)
-    taken = await second.detachables.take_over(ID, keep=keep_texts)
+    taken = await take_over(second)
     assert (isinstance(taken, Ended), failures) == (what == "finish", [])
 
 
@@ -333,7 +346,7 @@ async def test_an_end_that_its_holder_has_just_written_stands(
         return await finish(self, *given, **more)
 
     monkeypatch.setattr(SqliteStore, "finish", late)
-    ended = await second.detachables.take_over(ID, keep=keep_texts)
+    ended = await take_over(second)
     assert isinstance(ended, Ended)
     assert ended.terminal == failed
 
