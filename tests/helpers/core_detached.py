@@ -4,20 +4,13 @@ What a gateway has committed is in the store, and is what its client has. Whoeve
 over has that, and no journal.
 """
 
-# ruff: noqa: D102 -- a rule's name says what it does.
-
-from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
-
 from services.orchestrator.core import events as ev
 from stagemesh.link.core import Cursor, Grant, Journal, LaneJournal, Row, Window, row_cost
-from stagemesh.media import Message, Request
-from tests.helpers.core_draws import MODELS
 from tests.helpers.core_gateway import GatewayJournal, GatewayLane
-from tests.helpers.core_parties import WorldAttempt, WorldRequest
+from tests.helpers.core_parties import WorldRequest
 from tests.helpers.core_world import World
 
-__all__ = ["DetachedWorld", "Detaching"]
+__all__ = ["DETACH_S", "DetachedWorld"]
 
 DETACH_S = 4.0
 
@@ -135,93 +128,6 @@ class DetachedWorld(World):
                 owner_since=request.owner_since,
             )
         )
-
-
-class Detaching:
-    """Rules for detachable requests."""
-
-    world: DetachedWorld
-
-    @precondition(lambda self: self.gates())
-    @rule(data=st.data(), model=st.sampled_from(sorted(MODELS)))
-    def open_detachable(self, data: st.DataObject, model: str) -> None:
-        inputs, gives, _ = MODELS[model]
-        request = Request(
-            model=model,
-            messages=(Message(role="user", parts=data.draw(st.sampled_from(inputs))),),
-            modalities=data.draw(st.sampled_from(gives)),
-        )
-        link = data.draw(st.sampled_from(sorted(self.gates())))
-        self.world.open_request(link, request, 0.0, detach_s=DETACH_S)
-
-    @precondition(lambda self: any(one.sent for one in self.world.open))
-    @rule(data=st.data(), count=st.integers(1, 4), tell=st.booleans())
-    def commit(self, data: st.DataObject, count: int, tell: bool) -> None:
-        sent = [one for one in self.world.open if one.sent]
-        self.world.commit(data.draw(st.sampled_from(sent)), count, tell=tell)
-
-    @precondition(lambda self: self.gates())
-    @rule(data=st.data())
-    def lose_gateway(self, data: st.DataObject) -> None:
-        self.world.lose_client(data.draw(st.sampled_from(sorted(self.gates()))))
-        self.world.attach_client(4, 32, mirrors=True)
-
-    @precondition(lambda self: self.world.adrift and self.gates())
-    @rule(data=st.data())
-    def take_over(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(self.world.adrift))
-        self.world.take_over(request, data.draw(st.sampled_from(sorted(self.gates()))))
-
-    @precondition(lambda self: any(one.detach_s for one in self.world.open))
-    @rule(
-        data=st.data(),
-        said=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-        committed=st.integers(0, 3),
-        tell=st.booleans(),
-        dies=st.booleans(),
-    )
-    def change_gateways(
-        self,
-        data: st.DataObject,
-        said: tuple[int, int],
-        committed: int,
-        *,
-        tell: bool,
-        dies: bool,
-    ) -> None:
-        """Let a request get on, its gateway commit some of that, and another one take it over."""
-        world = self.world
-        request = data.draw(st.sampled_from([one for one in world.open if one.detach_s]))
-        self.get_on(data, request, said[0])
-        if request.terminal is None:
-            world.commit(request, min(committed, len(request.sent)), tell=tell)
-        if dies and request.terminal is None:
-            world.lose_client(request.link)
-        link = world.attach_client(4, 32, mirrors=True)
-        self.get_on(data, request, said[1])
-        if request in world.adrift:
-            world.take_over(request, link)
-            self.get_on(data, request, said[0] + 1)
-
-    def get_on(self, data: st.DataObject, request: WorldRequest, count: int) -> None:
-        """Let some outputs of a request come."""
-        for _ in range(count):
-            able = [one for one in self.speakers() if one.request is request and not one.aborted]
-            if able:
-                attempt = able[data.draw(st.integers(0, len(able) - 1))]
-                self.speak(attempt, data, units=1, ends=data.draw(st.booleans()))
-
-    def gates(self) -> list[int]:
-        """Links of gateways."""
-        return [link for link, client in self.world.clients.items() if client.mirrors]
-
-    def speakers(self) -> list[WorldAttempt]:
-        """Attempts whose worker has credit."""
-        raise NotImplementedError
-
-    def speak(self, attempt: WorldAttempt, data: st.DataObject, *, units: int, ends: bool) -> None:
-        """Let a worker give an output."""
-        raise NotImplementedError
 
 
 def _units(row: Row) -> int:

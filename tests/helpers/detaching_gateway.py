@@ -10,31 +10,12 @@ import msgspec
 
 from services.gateway.client import ClientPolicy, Detachable, Detachables, Media, Orchestrators
 from services.gateway.store import SqliteStore
-from services.gateway.translate import SelfPortrait
 from stagemesh.discovery import open_source
-from stagemesh.ids import new_incarnation
 from stagemesh.link.core import Row
-from stagemesh.link.pump import LinkPolicy
-from stagemesh.media import Body, Request
 from stagemesh.outcome import Terminal
+from tests.helpers.gateway_client import gateway_client
 
-__all__ = ["DetachingGateway", "NoMedia", "all_of", "detaching_gateway", "keep_texts", "texts_of"]
-
-
-class NoMedia:
-    """Requests and outputs without large media."""
-
-    async def put(self, request: Request, request_id: str) -> Request:
-        """Give the request as it is."""
-        del request_id
-        return request
-
-    async def fetch(self, body: Body) -> Body:
-        """Give a body as it is."""
-        return body
-
-    def release(self, request_id: str) -> None:
-        """Keep nothing."""
+__all__ = ["DetachingGateway", "all_of", "detaching_gateway", "keep_texts", "texts_of"]
 
 
 class DetachingGateway:
@@ -82,21 +63,13 @@ async def detaching_gateway(
     name: str = "gateway-d",
 ) -> AsyncIterator[DetachingGateway]:
     """Run such a gateway for as long as the block lasts."""
-    no_media: Any = NoMedia()
-    orchestrators = Orchestrators(
+    orchestrators = gateway_client(
         open_source(discovery),
-        portrait=SelfPortrait(
-            gateway_id=name, incarnation=new_incarnation(), version="0", pid=1,
-            payload_address="", window_units=windows[0], window_bytes=windows[1],
-        ),
-        media=media or no_media,
-        policy=policy or ClientPolicy(),
-        link_policy=LinkPolicy(),
-        tls=None,
-        insecure=True,
-        on_drop=lambda: None,
-        on_loss=lambda kind: None,
-    )  # fmt: skip
+        media=media,
+        policy=policy,
+        windows=windows,
+        name=name,
+    )
     opened = await SqliteStore(store).open()
     gateway = DetachingGateway(orchestrators, opened)
     try:

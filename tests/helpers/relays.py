@@ -1,6 +1,7 @@
 """What relays on loopback have in common: they stand in front of one address."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Self
 
 from stagemesh.cli.ports import free_ports
@@ -8,7 +9,7 @@ from stagemesh.cli.ports import free_ports
 __all__ = ["Relay"]
 
 
-class Relay:
+class Relay(ABC):
     """Listens at `address` for as long as its block lasts; a subclass carries what comes."""
 
     def __init__(self, target: str) -> None:
@@ -29,9 +30,9 @@ class Relay:
         if self._relays:
             await asyncio.wait(self._relays)
 
+    @abstractmethod
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection, both ways, until it is over."""
-        raise NotImplementedError
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         relay = asyncio.create_task(self.relay(reader, writer))

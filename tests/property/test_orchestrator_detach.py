@@ -4,15 +4,17 @@
 work begins while there is none, and a success comes only when all of it was confirmed.
 """
 
+# ruff: noqa: D102 -- a rule's name says what it does.
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize
+from hypothesis.stateful import initialize, precondition, rule
 
 from services.orchestrator.core.settings import CoreSettings
 from stagemesh.media import Message, Request
 from stagemesh.outcome import Outcome
-from tests.helpers.core_detached import DETACH_S, DetachedWorld, Detaching
+from tests.helpers.core_detached import DETACH_S, DetachedWorld
 from tests.helpers.core_draws import CARDS, END, MODELS, POOLS, SETTINGS, STOPPED, WRITTEN
 from tests.helpers.core_mesh import core_mesh
 from tests.helpers.core_parties import WorldRequest
@@ -21,7 +23,7 @@ from tests.property.test_orchestrator_core import CoreModel
 pytestmark = pytest.mark.invariant("ORCH-INV-210", "ORCH-INV-211", "ORCH-INV-212")
 
 
-class DetachModel(CoreModel, Detaching):
+class DetachModel(CoreModel):
     """Drives the core with any order of events, gateways that take over among them."""
 
     world: DetachedWorld
@@ -41,6 +43,75 @@ class DetachModel(CoreModel, Detaching):
             self.world.commit(request, len(request.sent))
         else:
             super().take(request, units, size)
+
+    @precondition(lambda self: self.gates())
+    @rule(data=st.data(), model=st.sampled_from(sorted(MODELS)))
+    def open_detachable(self, data: st.DataObject, model: str) -> None:
+        inputs, gives, _ = MODELS[model]
+        request = Request(
+            model=model,
+            messages=(Message(role="user", parts=self.pick(data, inputs)),),
+            modalities=self.pick(data, gives),
+        )
+        link = self.pick(data, self.gates())
+        self.world.open_request(link, request, 0.0, detach_s=DETACH_S)
+
+    @precondition(lambda self: any(one.sent for one in self.world.open))
+    @rule(data=st.data(), count=st.integers(1, 4), tell=st.booleans())
+    def commit(self, data: st.DataObject, count: int, tell: bool) -> None:
+        sent = [one for one in self.world.open if one.sent]
+        self.world.commit(self.pick(data, sent), count, tell=tell)
+
+    @precondition(lambda self: self.gates())
+    @rule(data=st.data())
+    def lose_gateway(self, data: st.DataObject) -> None:
+        self.world.lose_client(self.pick(data, self.gates()))
+        self.world.attach_client(4, 32, mirrors=True)
+
+    @precondition(lambda self: self.world.adrift and self.gates())
+    @rule(data=st.data())
+    def take_over(self, data: st.DataObject) -> None:
+        request = self.pick(data, self.world.adrift)
+        self.world.take_over(request, self.pick(data, self.gates()))
+
+    @precondition(lambda self: any(one.detach_s for one in self.world.open))
+    @rule(
+        data=st.data(),
+        said=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+        committed=st.integers(0, 3),
+        tell=st.booleans(),
+        dies=st.booleans(),
+    )
+    def change_gateways(
+        self,
+        data: st.DataObject,
+        said: tuple[int, int],
+        committed: int,
+        *,
+        tell: bool,
+        dies: bool,
+    ) -> None:
+        """Let a request get on, its gateway commit some of that, and another one take it over."""
+        world = self.world
+        request = self.pick(data, [one for one in world.open if one.detach_s])
+        self.get_on(data, request, said[0])
+        if request.terminal is None:
+            world.commit(request, min(committed, len(request.sent)), tell=tell)
+        if dies and request.terminal is None:
+            world.lose_client(request.link)
+        link = world.attach_client(4, 32, mirrors=True)
+        self.get_on(data, request, said[1])
+        if request in world.adrift:
+            world.take_over(request, link)
+            self.get_on(data, request, said[0] + 1)
+
+    def get_on(self, data: st.DataObject, request: WorldRequest, count: int) -> None:
+        """Let some outputs of a request come."""
+        for _ in range(count):
+            able = [one for one in self.speakers() if one.request is request and not one.aborted]
+            if able:
+                attempt = able[data.draw(st.integers(0, len(able) - 1))]
+                self.speak(attempt, data, units=1, ends=data.draw(st.booleans()))
 
 
 TestOrchestratorDetach = DetachModel.TestCase

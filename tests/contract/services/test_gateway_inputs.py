@@ -4,17 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from services.gateway.client import Exchange
-from services.gateway.client.orchestrators import ClientPolicy, Orchestrators
-from services.gateway.translate import SelfPortrait
 from stagemesh.api.types.v1 import link_pb2
 from stagemesh.discovery import Endpoint
-from stagemesh.link.pump import LinkPolicy
-from stagemesh.media import Body, Modality, Request
+from stagemesh.media import Modality, Request
 from stagemesh.outcome import Outcome, Terminal
 from tests.helpers.fake_worker import STOP, FakeWorker, Job
+from tests.helpers.gateway_client import gateway_client
 from tests.helpers.orchestrator_mesh import CONVERSING
 from tests.helpers.running_orchestrator import RunningOrchestrator, running_orchestrator
 
@@ -34,22 +31,6 @@ class Named:
             yield await self.news.get()
 
 
-class NoMedia:
-    """Requests without large media."""
-
-    async def put(self, request: Request, request_id: str) -> Request:
-        """Give the request as it is."""
-        del request_id
-        return request
-
-    async def fetch(self, body: Body) -> Body:
-        """Give a body as it is."""
-        return body
-
-    def release(self, request_id: str) -> None:
-        """Keep nothing."""
-
-
 class Gateway:
     """The client of a gateway, linked with orchestrators as a test starts them."""
 
@@ -57,21 +38,7 @@ class Gateway:
         self._stack = stack
         self._named = Named()
         self._endpoints: list[Endpoint] = []
-        media: Any = NoMedia()
-        self.client = Orchestrators(
-            self._named,
-            portrait=SelfPortrait(
-                gateway_id="g", incarnation=1, version="0", pid=1, payload_address="",
-                window_units=64, window_bytes=1 << 20,
-            ),
-            media=media,
-            policy=ClientPolicy(),
-            link_policy=LinkPolicy(),
-            tls=None,
-            insecure=False,
-            on_drop=lambda: None,
-            on_loss=lambda kind: None,
-        )  # fmt: skip
+        self.client = gateway_client(self._named)
         self._task = asyncio.create_task(self.client.run())
         stack.callback(self._task.cancel)
 

@@ -15,7 +15,7 @@ from stagemesh.errors import MeshError
 from stagemesh.media import Request
 from stagemesh.outcome import End, FinishReason, Outcome, Terminal, error_for
 from tests.helpers.counted_requests import TOKENS, count_on, words
-from tests.helpers.detaching_gateway import NoMedia, all_of, texts_of
+from tests.helpers.detaching_gateway import all_of, texts_of
 from tests.helpers.detaching_mesh import (
     ID,
     Mesh,
@@ -29,6 +29,7 @@ from tests.helpers.detaching_mesh import (
     up_to,
 )
 from tests.helpers.fake_orchestrator import FakeRequest
+from tests.helpers.gateway_client import NoMedia
 
 STOP = End(finish_reason=FinishReason.STOP)
 
