@@ -55,11 +55,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class History:
     """The entries of one request. Where there are too many, those in the middle go."""
 
-    __slots__ = ("_count", "_first", "_last", "label")
+    __slots__ = ("_count", "_first", "_last")
 
     def __init__(self) -> None:
-        self.label = ""
-        """The client's own name for it; nothing is decided by it."""
         self._first: list[Entry] = []
         self._last: deque[Entry] = deque(maxlen=_LAST_MAX)
         self._count = 0

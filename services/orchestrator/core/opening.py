@@ -120,6 +120,7 @@ def _enter(
         opened_s=state.now_s,
         deadline_s=state.now_s + left_s,
         serial=state.opens_seen,
+        label=event.request.label,
         tenant=event.request.tenant,
         priority=event.request.priority,
         wishes=Wishes(event.request.params, event.request.stage_params),
@@ -127,7 +128,6 @@ def _enter(
         input_window=(settings.window_units, settings.window_bytes) if plan.streamed else None,
         standby=_standby(event),
     )
-    request.history.label = event.request.label
     state.note(request, Kind.OPENED)
     client.requests[event.slot] = request
     state.requests[event.request_id] = request

@@ -39,7 +39,7 @@ class OpenRequest:
     __slots__ = (
         "admitted_s", "asked", "body", "client", "compute_s", "deadline_s", "deadline_timer",
         "end_timer", "epoch", "first_output_s", "groups", "history", "holders", "homes",
-        "input_bytes", "intake", "journal_bytes", "lanes", "lanes_left", "live", "number",
+        "input_bytes", "intake", "journal_bytes", "label", "lanes", "lanes_left", "live", "number",
         "opened_s", "partials", "plan", "prefix", "priority", "prompt", "prompts_seen",
         "renewal_timer", "request_id", "sender", "serial", "shown", "slot", "slow_timer", "standby",
         "started", "state", "stuck_since_s", "tenant", "unrecoverable", "verdict", "wishes",
@@ -60,6 +60,7 @@ class OpenRequest:
         opened_s: float,
         deadline_s: float,
         serial: int = 0,
+        label: str = "",
         tenant: str = "default",
         priority: int = 0,
         wishes: Wishes = NO_WISHES,
@@ -82,6 +83,7 @@ class OpenRequest:
         """Of a client that gives its input piece by piece."""
         self.opened_s = opened_s
         self.deadline_s = deadline_s
+        self.label = label  # Its client's own name for it.
         self.tenant = tenant
         self.priority = priority
         self.wishes = wishes

@@ -140,7 +140,7 @@ def view_request(
         ),
         terminal=terminal,
         tenant=request.tenant,
-        label=request.history.label,
+        label=request.label,
         epoch=request.epoch,
         serial=request.serial,
         opened_s=request.opened_s,
